@@ -1,0 +1,154 @@
+"""What a user can set, with vetted defaults. The same models are the TOML file, `--set a.b=c` and the UI's form.
+
+Every model forbids unknown fields: a misspelt setting that is silently ignored is a training run wasted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+ProviderName = Literal["local", "modal", "tinker"]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+
+
+class Section(BaseModel):
+    """One table of a configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelConfig(Section):
+    """Which model is trained, where, and how text becomes tokens."""
+
+    name: str = Field("smollm2-135m-instruct", description="Model name as the gateway's capabilities list it.")
+    provider: ProviderName = Field("local", description="Whitney provider that executes the operations.")
+    tokenizer: str | None = Field(
+        None,
+        description="Model name or Hugging Face folder whose tokenizer and chat template are used; default: the model.",
+    )
+    chat_template: str | None = Field(
+        None,
+        description='"chatml" (no system prompt), or the path of a Jinja file; default: the model\'s own template.',
+    )
+
+
+class LoraSection(Section):
+    """The adapter that is trained (arXiv 2106.09685)."""
+
+    rank: Annotated[int, Field(ge=1, le=1024)] = Field(16, description="LoRA rank r.")
+    alpha: Annotated[float, Field(gt=0)] = Field(32.0, description="Scale of the update: alpha / rank.")
+
+
+class DataConfig(Section):
+    """Where examples come from and which of them are held out."""
+
+    source: str = Field(
+        "addition-1digit",
+        description="A shipped set (addition-1digit, addition-2digit, capitals), the path of a JSONL file with "
+        '`prompt` or `messages` and `answer`, or "reasoning-gym:TASK".',
+    )
+    heldout: str | None = Field(None, description="JSONL file of held-out examples; default: split the source.")
+    heldout_fraction: Fraction = Field(0.1, description="Share of the source that is held out when no file is given.")
+    limit: PositiveInt | None = Field(None, description="Use only the first so many training examples.")
+    reasoning_gym: dict[str, int | float | str | bool] = Field(
+        default_factory=dict, description="Arguments of the reasoning-gym task; `size` and `seed` among them."
+    )
+
+
+class SamplingConfig(Section):
+    """How rollouts are drawn."""
+
+    max_tokens: PositiveInt = Field(64, description="Longest completion, in tokens; capped by the context left.")
+    temperature: NonNegative = Field(1.0, description="RL needs 1: log-probs are the model's own at temperature 1.")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Nucleus; RL needs 1.")
+    top_k: Annotated[int, Field(ge=0)] | None = Field(None, description="Keep the k likeliest tokens; RL needs none.")
+
+
+class RewardConfig(Section):
+    """One reward function; several are summed by weight."""
+
+    function: str = Field(
+        "number", description='exact, number, contains, regex, length, or your own "module:function".'
+    )
+    weight: Annotated[float, Field(allow_inf_nan=False)] = Field(1.0, description="Factor in the weighted sum.")
+    finish_bonus: Fraction = Field(
+        0.0,
+        description="Share of a correct reply's reward that is paid only if the reply also ended by itself: "
+        "correct × ((1 − b) + b × finished). Never pays for stopping without being right, which collapses.",
+    )
+    arguments: dict[str, int | float | str | bool] = Field(
+        default_factory=dict, description="Arguments of the function, e.g. `pattern` for regex."
+    )
+
+
+class OptimizerConfig(Section):
+    """AdamW (arXiv 1711.05101) and the learning rate's course over the cycles."""
+
+    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-4, description="Peak learning rate.")
+    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="Course after the warm-up.")
+    warmup_cycles: Annotated[int, Field(ge=0)] = Field(0, description="Cycles of linear warm-up.")
+    final_fraction: Fraction = Field(0.1, description="Share of the peak that is left at the last cycle.")
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: NonNegative = 0.0
+    grad_clip_norm: NonNegative = Field(1.0, description="Gradient norm above which it is scaled down; 0 = never.")
+
+
+class EvaluationConfig(Section):
+    """The held-out measurement before and after training."""
+
+    enabled: bool = Field(True, description="Measure before the first and after the last cycle.")
+    samples: PositiveInt = Field(4, description="Completions per held-out prompt at `temperature`.")
+    temperature: NonNegative = Field(1.0, description="0 = greedy (then one sample per prompt is enough).")
+    max_prompts: PositiveInt | None = Field(None, description="Measure on the first so many held-out prompts only.")
+    reward: str = Field("number", description="The reward function that says what is correct (score ≥ 1).")
+
+
+class FlowConfig(Section):
+    """What every algorithm has in common."""
+
+    name: Name | None = Field(None, description="Name of the run and its folder; default: the flow run's name.")
+    output_dir: Path = Field(Path("runs"), description="Folder that run folders are made in.")
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(0, description="Seeds data order, sampling and LoRA.")
+    cycles: PositiveInt = Field(16, description="Optimizer steps.")
+    save_every: PositiveInt = Field(
+        1, description="Cycles per block. A block ends in save_state; a Retry repeats at most one block."
+    )
+    credentials_block: str | None = Field(
+        None, description="Prefect block of type Whitney Credentials; default: WHITNEY_BASE_URL and WHITNEY_API_KEY."
+    )
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    lora: LoraSection = Field(default_factory=LoraSection)
+    data: DataConfig = Field(default_factory=DataConfig)
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+
+
+Aggregation = Literal["sum", "token_mean", "sequence_mean", "constant"]
+
+
+class SftConfig(FlowConfig):
+    """Supervised fine-tuning: cross_entropy on completions."""
+
+    batch_size: PositiveInt = Field(32, description="Examples per optimizer step.")
+    aggregation: Aggregation = Field("token_mean", description="How token losses add up to the step's loss.")
+
+
+class GrpoConfig(FlowConfig):
+    """Group relative policy optimization (arXiv 2402.03300)."""
+
+    groups_per_cycle: PositiveInt = Field(8, description="Prompts per cycle.")
+    group_size: Annotated[int, Field(ge=2, le=1024)] = Field(8, description="Completions per prompt (G).")
+    rewards: list[RewardConfig] = Field(default_factory=lambda: [RewardConfig()], min_length=1)
+    reward_timeout_s: Annotated[float, Field(gt=0)] = Field(30.0, description="Hard limit per scored completion.")
+    aggregation: Aggregation = Field(
+        "sum", description="How token losses add up to the step's loss; Whitney's own is the plain sum."
+    )

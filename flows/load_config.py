@@ -1,0 +1,107 @@
+"""From a TOML file and `--set a.b=c` to a checked configuration; every mistake names the field and the way out."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from flows.config import FlowConfig, GrpoConfig, SftConfig
+
+CONFIGS: dict[str, type[FlowConfig]] = {"grpo": GrpoConfig, "sft": SftConfig}
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used. The message lists every mistake, one a line; nothing has been allocated."""
+
+
+def load_config(path: Path, overrides: Iterable[str] = ()) -> tuple[str, FlowConfig]:
+    """Read a TOML file, put `a.b=c` overrides over it, and check it: (algorithm, configuration).
+
+    Raises:
+        ConfigError: the file is missing or not TOML, names no known algorithm, or a field is unknown or out of range.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; `whitney init grpo` writes a commented one to start from") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    for override in overrides:
+        _apply(table, override)
+    return parse_config(table, where=str(path))
+
+
+def parse_config(table: Mapping[str, Any], *, where: str = "configuration") -> tuple[str, FlowConfig]:
+    """Check a table that carries `algorithm` beside the algorithm's own fields.
+
+    Raises:
+        ConfigError: as for `load_config`.
+    """
+    fields = dict(table)
+    algorithm = fields.pop("algorithm", None)
+    if algorithm not in CONFIGS:
+        raise ConfigError(
+            f"{where}: algorithm = {algorithm!r} is not known; known: {', '.join(sorted(CONFIGS))}"
+            f"{_did_you_mean(str(algorithm), CONFIGS)}"
+        )
+    model = CONFIGS[algorithm]
+    try:
+        return algorithm, model.model_validate(fields)
+    except ValidationError as error:
+        lines = [_explain(model, dict(issue)) for issue in error.errors(include_url=False)]
+        raise ConfigError("\n".join(f"{where}: {line}" for line in lines)) from None
+
+
+def _apply(table: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {override!r}: write it as field.name=value")
+    *parents, last = key.strip().split(".")
+    here = table
+    for name in parents:
+        here = here.setdefault(name, {})
+        if not isinstance(here, dict):
+            raise ConfigError(f"--set {override!r}: {name!r} is not a table")
+    here[last] = _toml_value(text.strip())
+
+
+def _toml_value(text: str) -> Any:
+    """The value as TOML reads it; what is not TOML is a bare string, so that a shell needs no nested quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(model: type[BaseModel], issue: dict[str, Any]) -> str:
+    path = ".".join(str(part) for part in issue["loc"])
+    if issue["type"] == "extra_forbidden":
+        known = _fields_at(model, issue["loc"][:-1])
+        return f"unknown field {path!r}{_did_you_mean(str(issue['loc'][-1]), known)}; known: {', '.join(sorted(known))}"
+    value = repr(issue["input"])
+    shown = value if len(value) <= 80 else value[:77] + "…"
+    return f"{path} = {shown}: {issue['msg'][0].lower()}{issue['msg'][1:]}"
+
+
+def _fields_at(model: type[BaseModel], loc: Iterable[str | int]) -> list[str]:
+    """Names of the fields of the section that `loc` leads to."""
+    here: Any = model
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        annotation = here.model_fields[part].annotation
+        inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if isinstance(a, type)]
+        here = next((a for a in inner if issubclass(a, BaseModel)), here)
+    return list(here.model_fields)
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), n=1)
+    return f" — did you mean {close[0]!r}?" if close else ""
