@@ -1,5 +1,7 @@
-"""Model files: what a name such as `smollm2-135m-instruct` stands for on this machine.
+"""Model folders on disk: what the tokenizer, the chat template and the engine read. No torch, no HTTP client."""
 
-Every model is a Hugging Face folder of a Llama-architecture model (config.json, model.safetensors, tokenizer.json,
-tokenizer_config.json). The engine reads its weights, the caller's side its tokenizer and chat template.
-"""
+from models.errors import ModelError
+from models.folder import ModelFolder
+from models.resolve import BUILT_IN, cache_folder, resolve
+
+__all__ = ["BUILT_IN", "ModelError", "ModelFolder", "cache_folder", "resolve"]
