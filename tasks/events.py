@@ -1,0 +1,46 @@
+"""What a flow tells whoever watches it in the same process: the terminal's progress, or a test.
+
+Prefect has logs and artifacts for everybody else. A listener must not raise; nothing in a run depends on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+EventKind = Literal["prepared", "session_opened", "evaluated", "cycle", "block_saved", "exported", "closed", "finished"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened.
+
+    `facts` by kind — prepared: algorithm, cycles, train, heldout, folder; session_opened: session_id, run_id;
+    evaluated: when ("before" | "after"), accuracy, loss, …; cycle: cycle (0-based), cycles, metrics;
+    block_saved: cycle, state_id; exported: path, sha256; closed: message; finished: the summary.
+    """
+
+    kind: EventKind
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+Listener = Callable[[Event], None]
+_listeners: list[Listener] = []
+
+
+def emit(kind: EventKind, **facts: Any) -> None:
+    """Tell every listener of this process."""
+    for listener in tuple(_listeners):
+        listener(Event(kind, facts))
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Hear every event of this process while the block runs."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
