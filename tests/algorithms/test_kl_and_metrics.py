@@ -1,0 +1,100 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithms import (
+    kl_adjust_advantages,
+    kl_estimate,
+    length_stats,
+    mean_nll,
+    reward_stats,
+    rl_datum,
+    sampled_logprobs,
+    sft_datum,
+    stop_shares,
+    trained_logprobs,
+    zero_signal_fraction,
+)
+
+
+def test_the_three_estimates_of_one_token_are_the_textbooks():
+    estimate = kl_estimate([-1.0], [-0.5])  # d = −0.5
+    assert (estimate.k1, estimate.k2) == (-0.5, 0.125)
+    assert estimate.k3 == pytest.approx(math.exp(0.5) - 1 - 0.5)
+
+
+@given(st.lists(st.tuples(st.floats(-20, 0), st.floats(-20, 0)), min_size=1, max_size=20))
+def test_k2_and_k3_are_never_negative_and_equal_policies_have_none(pairs):
+    policy, reference = [p for p, _ in pairs], [r for _, r in pairs]
+    estimate = kl_estimate(policy, reference)
+    assert estimate.k2 >= 0
+    assert estimate.k3 >= 0
+    assert kl_estimate(policy, policy).k1 == kl_estimate(policy, policy).k3 == 0
+
+
+def test_a_reference_that_never_says_a_token_gives_a_large_number_and_no_overflow():
+    assert math.isfinite(kl_estimate([-1e6], [0.0]).k3)
+
+
+def test_k1_and_k3_estimate_the_same_divergence_on_the_policys_own_samples():
+    policy, reference = [0.7, 0.2, 0.1], [0.2, 0.5, 0.3]
+    exact = sum(p * math.log(p / r) for p, r in zip(policy, reference, strict=True))
+    outcomes = [token for token, p in enumerate(policy) for _ in range(round(10 * p))]
+    estimate = kl_estimate([math.log(policy[t]) for t in outcomes], [math.log(reference[t]) for t in outcomes])
+    assert estimate.k1 == pytest.approx(exact)
+    assert estimate.k3 == pytest.approx(exact)
+
+
+def test_the_kl_penalty_is_subtracted_token_by_token():
+    assert kl_adjust_advantages([1.0, 1.0], [-1.0, -0.5], [-0.5, -1.5], kl_coef=0.1) == pytest.approx([1.05, 0.9])
+
+
+def test_a_reverse_kl_of_minus_a_half_is_an_advantage_of_a_half():
+    assert kl_adjust_advantages([0.0], [-1.0], [-0.5], kl_coef=1.0) == [0.5]
+
+
+def test_lists_that_do_not_pair_are_refused_with_every_length():
+    with pytest.raises(ValueError, match="advantages has 1, sampled_logprobs has 2, reference_logprobs has 2"):
+        kl_adjust_advantages([1.0], [0.0, 0.0], [0.0, 0.0], kl_coef=0.1)
+
+
+def test_reward_statistics_pass_over_what_was_not_scored():
+    assert reward_stats([1.0, 0.0, None, math.nan]) == {"mean": 0.5, "std": 0.5, "min": 0.0, "max": 1.0}
+    assert reward_stats([None]) == {}
+
+
+def test_a_group_without_signal_is_told_by_its_rewards():
+    assert zero_signal_fraction([[0.1, 0.1, 0.1], [0.0, 1.0], [1.0, None], [0.0, 1.0]]) == 0.5
+    assert zero_signal_fraction([]) == 0.0
+
+
+def test_lengths_and_stop_reasons_are_summed_up():
+    assert length_stats([2, 4]) == {"mean": 3.0, "max": 4.0}
+    assert length_stats([]) == {}
+    assert stop_shares(["stop", "stop", "stop", "length"]) == {"length": 0.25, "stop": 0.75}
+    assert stop_shares(["stop"]) == {"length": 0.0, "stop": 1.0}
+    assert stop_shares([]) == {}
+
+
+def output(values):
+    return {"logprobs": {"dtype": "float32", "shape": [len(values)], "values": values}}
+
+
+def test_the_trainers_and_the_samplers_logprobs_are_picked_at_the_same_positions():
+    data = [rl_datum([1, 2], [3, 4], [-0.5, -0.25], 1.0), rl_datum([1], [2], [-2.0], 1.0)]
+    outputs = [output([0.0, -0.6, -0.2]), output([-1.9])]
+    assert trained_logprobs(data, outputs) == [-0.6, -0.2, -1.9]
+    assert sampled_logprobs(data) == [-0.5, -0.25, -2.0]
+
+
+def test_the_likelihood_does_not_depend_on_the_weights_a_request_had():
+    data = [sft_datum([1, 2], [3, 4])]
+    assert mean_nll(data, [output([-9.0, -1.0, -3.0])]) == 2.0
+
+
+@pytest.mark.parametrize("outputs", [[], [output([0.0])]])
+def test_outputs_that_do_not_belong_to_the_data_are_refused(outputs):
+    with pytest.raises(ValueError, match="has"):
+        mean_nll([sft_datum([1, 2], [3, 4])], outputs)
