@@ -1,0 +1,185 @@
+"""Data sets: where examples come from, which are held out, and in which order they are used.
+
+Everything here is a function of its arguments: the split by a hash of each question, the order of an epoch by a
+counter-based generator, the place in it by the cycle. A run that is resumed needs no saved cursor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.datasets import SHIPPED
+from tasks.examples import DataError, Example, example, user
+from tasks.jsonl import read_jsonl
+
+REASONING_GYM = "reasoning-gym:"
+
+__all__ = ["DataError", "DataSet", "DataSource", "Example", "batch", "fingerprint", "load", "split"]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """Where examples come from.
+
+    `source` is the name of a shipped set, "reasoning-gym:TASK", or the path of a JSONL file. Held out is what the file
+    `heldout` holds; else a shipped set's own split; else `heldout_fraction` of the questions, chosen by hash. `limit`
+    keeps the first so many training examples. `allow_overlap` lets questions of the held-out file be trained on.
+    """
+
+    source: str
+    heldout: Path | None = None
+    heldout_fraction: float = 0.1
+    limit: int | None = None
+    reasoning_gym: Mapping[str, Any] = field(default_factory=dict)
+    allow_overlap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Examples to train on and held out, the SHA-256 of both, and a sentence that says what they are."""
+
+    train: tuple[Example, ...]
+    heldout: tuple[Example, ...]
+    fingerprint: str
+    description: str
+    warnings: tuple[str, ...] = ()
+
+
+def load(source: DataSource) -> DataSet:
+    """Read, split and check a data set.
+
+    Raises:
+        DataError: an unknown source, a malformed or empty file, an empty side of the split, a question on both sides.
+    """
+    if source.heldout is not None:
+        train: Sequence[Example] = _everything(source)
+        heldout: Sequence[Example] = read_jsonl(source.heldout)
+        how = f"held out: the file {source.heldout.name}"
+    elif source.source in SHIPPED:
+        train, heldout = SHIPPED[source.source]()
+        how = "held out: the set's own split, by question"
+    else:
+        train, heldout = split(_everything(source), source.heldout_fraction)
+        how = f"held out: {source.heldout_fraction:.0%} of the questions, by hash"
+    warnings = _check_overlap(train, heldout, allowed=source.allow_overlap)
+    train = train[: source.limit]
+    if not train:
+        raise DataError(f"{source.source}: no training example is left (heldout_fraction={source.heldout_fraction})")
+    description = f"{source.source}: {len(train)} training examples, {len(heldout)} held out; {how}"
+    return DataSet(tuple(train), tuple(heldout), fingerprint([*train], [*heldout]), description, warnings)
+
+
+def split(examples: Iterable[Example], heldout_fraction: float) -> tuple[list[Example], list[Example]]:
+    """Hold out a share of the questions, by a hash of each one's `key`: adding examples moves none of the others.
+
+    Raises:
+        DataError: a fraction outside [0, 1), or one that leaves a side without an example.
+    """
+    if not 0 <= heldout_fraction < 1:
+        raise DataError(f"heldout_fraction is {heldout_fraction}: it must be at least 0 and below 1")
+    sides: tuple[list[Example], list[Example]] = ([], [])
+    for item in examples:
+        digest = hashlib.sha256(f"heldout/{item.key}".encode()).digest()
+        sides[int.from_bytes(digest[:8], "big") / 2**64 < heldout_fraction].append(item)
+    train, heldout = sides
+    if not train or (heldout_fraction and not heldout):
+        raise DataError(
+            f"heldout_fraction={heldout_fraction} of {len(train) + len(heldout)} examples leaves {len(train)} to train "
+            f"on and {len(heldout)} held out: name a held-out file, or change the fraction (0 holds nothing out)"
+        )
+    return train, heldout
+
+
+def fingerprint(*sides: Sequence[Example]) -> str:
+    """SHA-256 of the examples' whole content in their order, side by side."""
+    content = [[{**asdict(item), "extra": dict(item.extra)} for item in side] for side in sides]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def batch(dataset: DataSet, cycle: int, size: int, seed: int) -> list[Example]:
+    """The training examples of a cycle (zero-based): consecutive places in an endless sequence of shuffled epochs.
+
+    Every example is used once before any is used again, and the answer depends on the arguments alone.
+
+    Raises:
+        ValueError: a negative cycle or a size below 1.
+    """
+    if cycle < 0 or size < 1:
+        raise ValueError(f"cycle is {cycle} and size is {size}: they must be at least 0 and 1")
+    count = len(dataset.train)
+    places = (divmod(position, count) for position in range(cycle * size, (cycle + 1) * size))
+    return [dataset.train[_epoch_order(count, epoch, seed)[place]] for epoch, place in places]
+
+
+@lru_cache(maxsize=4)
+def _epoch_order(count: int, epoch: int, seed: int) -> tuple[int, ...]:
+    key = int.from_bytes(hashlib.sha256(f"epoch/{seed}/{epoch}".encode()).digest()[:16], "big")
+    # The raw stream of a named bit generator, which NumPy promises to keep, where it makes no promise for shuffles.
+    draws = np.random.Philox(key=key).random_raw(count)
+    return tuple(np.argsort(draws, kind="stable").tolist())
+
+
+def _everything(source: DataSource) -> list[Example]:
+    name = source.source
+    if name.startswith(REASONING_GYM):
+        return _reasoning_gym(name.removeprefix(REASONING_GYM), source.reasoning_gym)
+    if name in SHIPPED:
+        train, heldout = SHIPPED[name]()
+        return [*train, *heldout]
+    if not Path(name).is_file():
+        near = get_close_matches(name, SHIPPED, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise DataError(
+            f"data source {name!r} is unknown: {hint}It is neither a file nor a shipped set "
+            f"({', '.join(SHIPPED)}) nor {REASONING_GYM}TASK"
+        )
+    return read_jsonl(Path(name))
+
+
+def _reasoning_gym(task: str, options: Mapping[str, Any]) -> list[Example]:
+    try:
+        import reasoning_gym  # noqa: PLC0415 - an extra, and slow to import
+        from reasoning_gym.factory import DATASETS  # noqa: PLC0415
+    except ImportError:
+        raise DataError(
+            f"{REASONING_GYM}{task} needs the extra 'reasoning': pip install 'whitney-pipelines[reasoning]'"
+        ) from None
+    if task not in DATASETS:
+        near = get_close_matches(task, DATASETS, n=3)
+        raise DataError(
+            f"reasoning-gym has no task {task!r}" + (f": did you mean {' or '.join(near)}?" if near else "")
+        )
+    try:
+        entries = reasoning_gym.create_dataset(task, **{"size": 500, "seed": 0, **options})
+        return [
+            replace(example(user(entry["question"]), entry["answer"]), extra=_plain({"metadata": entry["metadata"]}))
+            for entry in entries
+        ]
+    except (AssertionError, TypeError, ValueError) as error:  # what its tasks raise for options they refuse
+        raise DataError(f"{REASONING_GYM}{task} refused the options {dict(options)}: {error}") from error
+
+
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON would give it back, so that a reward function sees the same in this process and in a worker."""
+    plain: dict[str, Any] = json.loads(json.dumps(value, default=str))
+    return plain
+
+
+def _check_overlap(train: Sequence[Example], heldout: Sequence[Example], *, allowed: bool) -> tuple[str, ...]:
+    known = {item.key for item in train}
+    shared = [item for item in heldout if item.key in known]
+    if not shared:
+        return ()
+    message = f"{len(shared)} of {len(heldout)} held-out questions are also trained on, {shared[0].id} for one"
+    if not allowed:
+        raise DataError(f"{message}: the held-out score would measure memory. Take them out of one of the two")
+    return (message,)
