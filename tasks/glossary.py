@@ -1,0 +1,67 @@
+"""Every key of metrics.jsonl, explained once. docs/metrics.md is this table: `python -m tasks.glossary` prints it."""
+
+from __future__ import annotations
+
+import sys
+
+GLOSSARY: dict[str, str] = {
+    "cycle": "Number of the cycle, from 0; one cycle is at most one optimizer step.",
+    "datums": "Training examples sent in the cycle; 0 means that nothing was trained and the weights stayed.",
+    "reward_mean": "Mean reward of the cycle's scored completions, weights and bonuses included.",
+    "reward_std": "Population standard deviation of those rewards.",
+    "reward_min": "Smallest of those rewards.",
+    "reward_max": "Largest of those rewards.",
+    "reward/<function>": "Mean score of one reward function, before its weight.",
+    "accuracy": "Share of the cycle's completions whose reward says that they are correct.",
+    "zero_signal_fraction": "Share of groups whose rewards are all equal: they carry no gradient and are not sent.",
+    "dropped/<reason>": "Completions or examples left out of training, by reason (unscored, too long, …).",
+    "prompts_skipped": "Prompts that leave no room for a reply in the model's context; never sent.",
+    "completion_tokens_mean": "Mean length of the completions, in tokens, the stop token included.",
+    "completion_tokens_max": "Length of the longest completion, in tokens.",
+    "stop_fraction": "Share of completions that ended by themselves, with a stop token.",
+    "length_fraction": "Share of completions cut off at max_tokens.",
+    "kl_sampler_trainer": "k1 estimate of KL(sampler ‖ trainer), nats per token: mean of q − lp over sampled tokens; "
+    "near 0 when both hold the same weights, and possibly slightly negative.",
+    "kl_sampler_trainer_k3": "k3 estimate of the same divergence: mean of ratio − 1 − ln ratio; never negative.",
+    "ratio_mean": "Mean of exp(lp − q), the trainer's probability of a sampled token over the sampler's; 1 on policy.",
+    "ratio_max": "Largest of those ratios.",
+    "clip_fraction": "Share of trained tokens at which the loss's clip or mask acted, as the provider reports it.",
+    "entropy": "Estimate of the policy's entropy, nats per token: minus the mean log-prob of what it sampled.",
+    "loss": "The step's loss as the provider reports it, with the aggregation of the configuration in its weights.",
+    "loss_per_token": "Mean negative log-likelihood of the trained tokens, nats per token.",
+    "grad_norm": "Norm of the gradient before clipping.",
+    "learning_rate": "Learning rate of the step; 0 when no step was taken.",
+    "tokens/prefill": "Prompt tokens that sampling and scoring were billed for.",
+    "tokens/sampled": "Tokens drawn.",
+    "tokens/trained": "Tokens of the datums of forward and forward_backward.",
+    "operations/<kind>": "Whitney operations of one kind (sample, forward_backward, …).",
+    "seconds/<kind>": "Seconds from post to answer, added up over the operations of one kind; they overlap.",
+    "seconds/cycle": "Wall-clock seconds of the whole cycle.",
+}
+
+
+def explain(key: str) -> str | None:
+    """The sentence for a key of a metrics row; None when there is none. An exact key wins over its family."""
+    family, slash, _ = key.partition("/")
+    if key in GLOSSARY or not slash:
+        return GLOSSARY.get(key)
+    return next((text for name, text in GLOSSARY.items() if name.startswith(f"{family}/<")), None)
+
+
+def glossary_markdown() -> str:
+    """The glossary as a page."""
+    lines = [
+        "# Metrics",
+        "",
+        "`metrics.jsonl` in a run folder has one row a cycle. lp: the trainer's log-prob of a token; q: the sampler's.",
+        "A key is absent where an algorithm or a provider has no such number.",
+        "",
+        "| key | meaning |",
+        "|---|---|",
+        *(f"| `{key}` | {text} |" for key, text in GLOSSARY.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(glossary_markdown())

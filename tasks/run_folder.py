@@ -1,0 +1,140 @@
+"""The run folder: what a run leaves on the caller's disk. Plain files, each complete at every moment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+LONGEST_NUMBER_LIST = 64
+"""Token ids, log-probs and weights stay out of the run folder: it is for people, and may be shared."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """`runs/<name>/`, which belongs to one flow run.
+
+    A Retry is the same flow run in a new process: it must find its own folder again, and never another run's. So the
+    owner's id is the first thing written, and a name that is taken gets the owner's id as a suffix.
+    """
+
+    path: Path
+    flow_run_id: str
+
+    @classmethod
+    def open(cls, root: Path, name: str, flow_run_id: str) -> Self:
+        """Find the folder of `flow_run_id`, or make it: `<name>`, or `<name>-<first 8 of the id>` when that is taken.
+
+        Raises:
+            OSError: the folder cannot be made.
+        """
+        identity = str(flow_run_id)
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
+        candidates = [root / stem, root / f"{stem}-{identity[:8]}", root / f"{stem}-{identity}"]
+        path = next((path for path in candidates if _owner(path) == identity), None)
+        path = path or next(path for path in candidates if _claim(path, identity))
+        return cls(path, identity)
+
+    @property
+    def adapter_dir(self) -> Path:
+        """Where the exported adapter is unpacked (a PEFT folder)."""
+        return self.path / "adapter"
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """config.json: the configuration as it ran, provenance, and the owner."""
+        _write_json(self.path / "config.json", {**config, "flow_run_id": self.flow_run_id})
+
+    def write_metrics(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """metrics.jsonl: one row a cycle, in order; of a cycle that was trained twice the last row counts."""
+        _write_lines(self.path / "metrics.jsonl", _latest(rows, "cycle"))
+
+    def write_states(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """states.jsonl: the chain of saved states, one row a block (state_id, parent_state_id, run_id, attempt)."""
+        _write_lines(self.path / "states.jsonl", _latest(rows, "block"))
+
+    def write_samples(self, cycle: int | str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """samples/cycle-0003.jsonl, or samples/<word>.jsonl for an evaluation: texts, rewards, how they ended."""
+        stem = cycle if isinstance(cycle, str) else f"cycle-{cycle:04d}"
+        _write_lines(self.path / "samples" / f"{stem}.jsonl", rows)
+
+    def write_heldout(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """heldout.jsonl: the examples that are never trained on."""
+        _write_lines(self.path / "heldout.jsonl", rows)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """summary.json: how the run ended."""
+        _write_json(self.path / "summary.json", summary)
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The summary, or None while there is none."""
+        return _read_json(self.path / "summary.json")
+
+
+def _owner(path: Path) -> str | None:
+    config = _read_json(path / "config.json")
+    return str(config["flow_run_id"]) if config and "flow_run_id" in config else None
+
+
+def _claim(path: Path, flow_run_id: str) -> bool:
+    """Make the folder and sign it; False when somebody has it. `mkdir` decides between two that come at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    _write_json(path / "config.json", {"flow_run_id": flow_run_id})
+    return True
+
+
+def _latest(rows: Iterable[Mapping[str, Any]], key: str) -> list[Mapping[str, Any]]:
+    by_key = {row[key]: row for row in rows}
+    return [by_key[value] for value in sorted(by_key)]
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        table: dict[str, Any] = orjson.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, orjson.JSONDecodeError):
+        return None
+    return table
+
+
+def _write_json(path: Path, table: Mapping[str, Any]) -> None:
+    _refuse_long_number_lists(table, path.name)
+    _replace(path, orjson.dumps(table, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    rows = list(rows)
+    _refuse_long_number_lists(rows, path.name)
+    _replace(path, b"".join(orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE) for row in rows))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside, then rename over: a reader, or a crash, sees the old file or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _refuse_long_number_lists(value: Any, where: str) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_long_number_lists(item, f"{where}: {key}")
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        if len(value) > LONGEST_NUMBER_LIST and all(isinstance(item, int | float) for item in value):
+            raise ValueError(
+                f"{where}: a list of {len(value)} numbers does not belong in a run folder "
+                f"(at most {LONGEST_NUMBER_LIST}); write what it shows instead"
+            )
+        for item in value:
+            _refuse_long_number_lists(item, where)
