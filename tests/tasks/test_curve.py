@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import itertools
+import math
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tasks.curve import nice_ticks, reward_curve_svg, run_report_markdown
+
+ROWS = [{"cycle": i, "reward_mean": 0.1 + 0.05 * i, "reward_max": 1.0, "grad_norm": 1.5} for i in range(16)]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(svg: str, tag: str) -> list[ET.Element]:
+    return ET.fromstring(svg).findall(f".//{SVG}{tag}")
+
+
+def points(svg: str) -> list[tuple[float, float]]:
+    return [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in drawn(svg, "circle")]
+
+
+def test_a_curve_has_a_point_for_every_cycle_and_rises_with_the_reward() -> None:
+    found = points(reward_curve_svg(ROWS, keys=["reward_mean"], title="Reward"))
+    assert len(found) == 16
+    assert all(left[0] < right[0] and left[1] > right[1] for left, right in itertools.pairwise(found))
+
+
+def test_points_stand_where_the_axes_say() -> None:
+    svg = reward_curve_svg([{"cycle": 0, "r": 0.0}, {"cycle": 4, "r": 1.0}], keys=["r"], title="t")
+    texts = drawn(svg, "text")
+    across = {t.text: float(t.attrib["x"]) for t in texts if t.attrib["text-anchor"] == "middle"}
+    up = {t.text: float(t.attrib["y"]) - 4 for t in texts if t.attrib["text-anchor"] == "end"}  # 4: half a letter
+    assert points(svg) == [(across["1"], up["0"]), (across["5"], up["1"])]
+
+
+def test_the_legend_names_the_keys_that_were_drawn_and_no_others() -> None:
+    svg = reward_curve_svg(ROWS, keys=["reward_mean", "reward_max", "loss_per_token"], title="Reward")
+    texts = {text.text for text in drawn(svg, "text")}
+    assert {"Reward", "cycle", "reward_mean", "reward_max"} <= texts
+    assert "loss_per_token" not in texts
+
+
+@pytest.mark.parametrize("hole", [None, math.nan, math.inf])
+def test_a_missing_number_leaves_a_gap_instead_of_a_false_line(hole: float | None) -> None:
+    rows = [{"cycle": i, "r": hole if i == 2 else 1.0} for i in range(5)]
+    svg = reward_curve_svg(rows, keys=["r"], title="t")
+    (line,) = [path.attrib["d"] for path in drawn(svg, "path") if path.attrib.get("fill") == "none"]
+    assert line.count("M") == 2
+    assert len(points(svg)) == 4
+
+
+def test_one_cycle_or_a_flat_line_is_drawn_too() -> None:
+    assert len(points(reward_curve_svg([{"cycle": 0, "r": 0.0}], keys=["r"], title="t"))) == 1
+    assert len(points(reward_curve_svg([{"cycle": i, "r": 3.0} for i in range(3)], keys=["r"], title="t"))) == 3
+
+
+def test_nothing_to_draw_is_no_chart() -> None:
+    assert reward_curve_svg([], keys=["r"], title="t") == ""
+    assert reward_curve_svg([{"cycle": 0, "r": math.nan}], keys=["r"], title="t") == ""
+
+
+def test_a_hostile_name_cannot_break_out_of_the_picture() -> None:
+    key = '<script>alert("x")</script>'
+    svg = reward_curve_svg([{"cycle": 0, key: 1.0}], keys=[key], title='"><script>')
+    assert "<script" not in svg
+    assert key in {text.text for text in drawn(svg, "text")}
+
+
+def test_the_picture_is_one_line_since_a_blank_line_would_end_it_in_markdown() -> None:
+    assert "\n" not in reward_curve_svg(ROWS, keys=["reward_mean"], title="t")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (-0.3, 4.42, [-1, 0, 1, 2, 3, 4, 5]),
+        (0, 0.00047, [0, 0.0001, 0.0002, 0.0003, 0.0004, 0.0005]),
+        (0, 0, [0, 0.2]),
+    ],
+)
+def test_ticks_are_round_numbers_around_the_data(low: float, high: float, ticks: list[float]) -> None:
+    assert nice_ticks(low, high, 5) == ticks
+
+
+def test_the_report_shows_before_and_after_the_curve_and_what_numbers_mean() -> None:
+    summary = {
+        "evaluation_before": {"accuracy": 0.125, "greedy_accuracy": None, "finished_fraction": 0.1},
+        "evaluation_after": {"accuracy": 0.96875, "greedy_accuracy": None, "finished_fraction": 1.0},
+        "run_folder": "runs/demo",
+        "open_sessions": 0,
+    }
+    page = run_report_markdown(summary, ROWS, name="demo", algorithm="grpo")
+    assert "| accuracy, sampled | 0.125 | 0.9688 |" in page
+    assert "greedy" not in page
+    assert "- open sessions: `0`" in page
+    assert "<svg" in page
+    assert "| `grad_norm` | 1.5 | Norm of the gradient before clipping. |" in page
+
+
+def test_a_report_in_the_middle_of_a_run_has_curves_and_no_ending() -> None:
+    page = run_report_markdown(None, ROWS[:1], name="demo", algorithm="grpo")
+    assert "<svg" in page
+    assert "held out" not in page
+    assert "None" not in page
