@@ -1,0 +1,156 @@
+"""A pool of processes that score completions, in which nothing a function does can stop the batch.
+
+Every job has a hard limit of wall time. A process that exceeds it is killed with all its children and replaced; one
+that dies by itself is replaced too. The pool is asynchronous, so that cancelling a flow ends its workers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from tasks.completion import Completion
+from tasks.reward_worker import LENGTH
+
+LOAD_TIMEOUT_S = 120.0
+"""Importing a grader's module may pull in a computer algebra system; that is not the completion's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One call of one function on one completion."""
+
+    function: str
+    arguments: Mapping[str, Any]
+    completion: Completion
+
+
+class RewardPool:
+    """At most `workers` processes, each started when first needed.
+
+    Use it as an asynchronous context, or call `close`. One pool may serve many batches, at the same time too.
+
+    Raises:
+        ValueError: fewer than one worker, or a limit that is not above 0.
+    """
+
+    __slots__ = ("_idle", "_workers", "timeout_s")
+
+    def __init__(self, *, workers: int = 2, timeout_s: float = 30.0) -> None:
+        if workers < 1 or timeout_s <= 0:
+            raise ValueError(f"workers is {workers} and timeout_s is {timeout_s}: at least 1 and above 0 are needed")
+        self.timeout_s = timeout_s
+        self._workers = [_Worker() for _ in range(workers)]
+        self._idle: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()  # the last used is warm: start no more than needed
+        for worker in self._workers:
+            self._idle.put_nowait(worker)
+
+    async def run(self, jobs: Sequence[Job]) -> list[float | str]:
+        """Call every job: its score, or the reason why there is none, in the order of the jobs."""
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(self._one(job)) for job in jobs]
+        return [call.result() for call in calls]
+
+    async def close(self) -> None:
+        """End every process; idempotent."""
+        await asyncio.gather(*(worker.kill() for worker in self._workers))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _one(self, job: Job) -> float | str:
+        worker = await self._idle.get()
+        try:
+            return await worker.score(job, self.timeout_s)
+        finally:
+            self._idle.put_nowait(worker)
+
+
+class _Worker:
+    """One process and the frames that go to and fro. After any trouble it is gone, and the next call has a new one."""
+
+    __slots__ = ("_loaded", "_process")
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._loaded: set[str] = set()
+
+    async def score(self, job: Job, timeout_s: float) -> float | str:
+        if job.function not in self._loaded:
+            answer = await self._ask({"load": job.function}, LOAD_TIMEOUT_S)
+            if "failed" in answer:
+                return str(answer["failed"])
+            self._loaded.add(job.function)
+        request = {
+            "function": job.function,
+            "arguments": dict(job.arguments),
+            "completion": job.completion,
+            "cpu_limit_s": timeout_s * (os.cpu_count() or 1),
+        }
+        answer = await self._ask(request, timeout_s)
+        return float(answer["score"]) if "score" in answer else str(answer["failed"])
+
+    async def kill(self) -> None:
+        process, self._process, self._loaded = self._process, None, set()
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its children too: the worker leads a session of its own
+        await process.communicate()
+
+    async def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        try:
+            process = self._process = self._process or await _start()
+            async with asyncio.timeout(timeout_s):
+                return await _exchange(process, request)
+        except TimeoutError:
+            await self.kill()
+            return {"failed": f"gave no answer within {timeout_s:g} s"}
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await self.kill()
+            return {"failed": "ended its process"}
+        except BaseException:
+            await self.kill()  # cancelled while an answer was under way: the next caller must not read it
+            raise
+
+
+async def _start() -> Process:
+    # The worker looks for modules where this process does, so that "module:function" means the same in both.
+    search_path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tasks.reward_worker",
+        stdin=PIPE,
+        stdout=PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": search_path},
+    )
+
+
+async def _exchange(process: Process, request: dict[str, Any]) -> dict[str, Any]:
+    if process.stdin is None or process.stdout is None:
+        raise AssertionError("the worker was started with pipes")
+    body = orjson.dumps(request, default=_plain)
+    process.stdin.write(LENGTH.pack(len(body)) + body)
+    await process.stdin.drain()
+    header = await process.stdout.readexactly(LENGTH.size)
+    answer: dict[str, Any] = orjson.loads(await process.stdout.readexactly(LENGTH.unpack(header)[0]))
+    return answer
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)

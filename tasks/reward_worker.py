@@ -1,0 +1,126 @@
+"""A process that calls users' reward functions, one at a time, until it is told to end or is killed.
+
+Run as `python -m tasks.reward_worker`; `tasks.reward_pool` is the other end. Frames are a four-byte length and JSON:
+`{"load": function}` → `{}`, `{"function", "arguments", "completion", "cpu_limit_s"}` → `{"score": number}`, and
+`{"failed": reason}` to either. A process of its own, rather than `multiprocessing`, because that would import the
+parent's main module, Prefect and all, into every worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import math
+import os
+import resource
+import signal
+import struct
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from tasks.builtin_rewards import UnscorableError
+from tasks.completion import Completion
+from tasks.examples import Example
+
+LENGTH = struct.Struct(">I")
+
+
+def main() -> None:
+    """Answer frames from standard input on standard output."""
+    requests, answers = _take_over_standard_streams()
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    while header := requests.read(LENGTH.size):
+        request = orjson.loads(requests.read(LENGTH.unpack(header)[0]))
+        body = orjson.dumps(_answer(request))
+        answers.write(LENGTH.pack(len(body)) + body)
+        answers.flush()
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """Import "module:function".
+
+    Raises:
+        ValueError: there is no such function.
+    """
+    module_name, _, attribute = name.partition(":")
+    function = getattr(importlib.import_module(module_name), attribute, None)
+    if not callable(function):
+        raise ValueError(f"module {module_name!r} has no function {attribute!r}")  # noqa: TRY004 - the user's mistake
+    return function  # type: ignore[no-any-return]  # callable() narrows Any to a callable of unknown result
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if "load" in request:
+            load_function(request["load"])
+            return {}
+        _limit_cpu(request["cpu_limit_s"])
+        return _score(request)
+    except UnscorableError as error:
+        return {"failed": str(error)}
+    except BaseException as error:
+        return {"failed": f"raised {type(error).__name__}{_place(error)}"}
+    finally:
+        _disarm_alarm()
+
+
+def _score(request: dict[str, Any]) -> dict[str, Any]:
+    fields = request["completion"]
+    completion = Completion(**{**fields, "prompt": tuple(fields["prompt"]), "example": Example(**fields["example"])})
+    value = load_function(request["function"])(completion, **request["arguments"])
+    if inspect.isawaitable(value):
+        value = asyncio.run(_awaited(value))
+    try:
+        score = float(value)
+    except (TypeError, ValueError):
+        return {"failed": f"returned a {type(value).__name__}, not a number"}
+    return {"score": score} if math.isfinite(score) else {"failed": f"returned {score}"}
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised; not what it says, which may quote anything."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
+def _take_over_standard_streams() -> tuple[BinaryIO, BinaryIO]:
+    """Keep the pipes for frames alone: what a function prints goes to standard error, and it has no input to read."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def _disarm_alarm() -> None:
+    """Take back what a math grader leaves behind: its alarm would kill the next completion's scoring."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def _limit_cpu(seconds: float) -> None:
+    """Have the kernel end this process if it computes on: the only help when its parent is gone and the GIL is held."""
+    limit = math.ceil(time.process_time() + seconds) + 1
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
