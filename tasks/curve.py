@@ -1,7 +1,12 @@
-"""A run on one page: learning curves as inline SVG, and the markdown that the Prefect UI shows."""
+"""A run on one page: learning curves as SVG, and the markdown that the Prefect UI shows.
+
+Both of Prefect's UIs show an image whose address is a data URI. SVG written straight into the markdown is shown by the
+first UI only: the second one's sanitizer removes it.
+"""
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -14,7 +19,8 @@ Row = Mapping[str, Any]
 WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 32, 56
 COLOURS = ("#3b82f6", "#f97316", "#10b981", "#a855f7", "#ef4444", "#64748b")
-"""Of middle lightness: they stand out from a white page and from a dark one. Text and axes take the page's colour."""
+INK, GRID, PANEL = "#374151", "#d1d5db", "#f9fafb"
+"""An image does not know its page's theme, so it brings its own background: readable in the light and the dark one."""
 
 CHARTS = (
     ("Reward by cycle", ("reward_mean", "reward_max")),
@@ -35,7 +41,7 @@ SHOWN = (
 
 
 def reward_curve_svg(rows: Sequence[Row], *, keys: Sequence[str], title: str) -> str:
-    """An inline SVG line chart of `keys` over cycles, on one line and self-contained; "" when there is no point.
+    """A self-contained SVG line chart of `keys` over cycles (counted from 1); "" when there is no point.
 
     Numbers that are missing, None or not finite leave a gap in their line.
     """
@@ -55,23 +61,22 @@ def reward_curve_svg(rows: Sequence[Row], *, keys: Sequence[str], title: str) ->
         up = TOP + (y_high - y) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
         return f"{across:.1f}", f"{up:.1f}"
 
-    parts = [_text(LEFT, 18, title, size=14, weight="bold")]
+    parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{PANEL}"/>', _text(LEFT, 20, title, weight="bold")]
     for y in y_ticks:
         _, up = at(x_low, y)
-        parts.append(f'<path d="M{LEFT} {up}H{WIDTH - RIGHT}" stroke="currentColor" stroke-opacity="0.2"/>')
+        parts.append(f'<path d="M{LEFT} {up}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
         parts.append(_text(LEFT - 8, float(up) + 4, f"{y:g}", anchor="end"))
     for x in x_ticks:
         across, _ = at(x, y_low)
         parts.append(_text(across, HEIGHT - BOTTOM + 18, f"{x:g}", anchor="middle"))
-    parts.append(f'<path d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}" stroke="currentColor"/>')
+    parts.append(f'<path d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}" stroke="{INK}"/>')
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 34, "cycle", anchor="middle"))
     for place, (key, points) in enumerate(series.items()):
         colour = COLOURS[place % len(COLOURS)]
         parts += [*_line([(x, at(x, y)) for x, y in points], colour), *_legend(place, key, colour)]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'role="img" aria-label="{escape(title)}" font-family="sans-serif" style="max-width:100%">'
-        f"{''.join(parts)}</svg>"
+        f'role="img" aria-label="{escape(title)}" font-family="sans-serif">{"".join(parts)}</svg>'
     )
 
 
@@ -102,9 +107,9 @@ def _legend(place: int, key: str, colour: str) -> list[str]:
     ]
 
 
-def _text(x: float | str, y: float, text: str, *, anchor: str = "start", size: int = 12, weight: str = "normal") -> str:
+def _text(x: float | str, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:
     return (
-        f'<text x="{x}" y="{y:g}" fill="currentColor" text-anchor="{anchor}" font-size="{size}" '
+        f'<text x="{x}" y="{y:g}" fill="{INK}" text-anchor="{anchor}" font-size="12" '
         f'font-weight="{weight}">{escape(text)}</text>'
     )
 
@@ -118,11 +123,16 @@ def run_report_markdown(summary: Row | None, rows: Sequence[Row], *, name: str, 
     parts = [f"# {algorithm} · {name}"]
     if summary is not None:
         parts += [_before_after(summary), _ending(summary)]
-    parts += [svg for title, keys in CHARTS if (svg := reward_curve_svg(rows, keys=keys, title=title))]
+    charts = {title: reward_curve_svg(rows, keys=keys, title=title) for title, keys in CHARTS}
+    parts += [_image(svg, title) for title, svg in charts.items() if svg]
     if rows:
         parts.append(_last_cycle(rows[-1]))
     parts.append("Every key of `metrics.jsonl` is explained in `docs/metrics.md` of the project.")
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _image(svg: str, alternative: str) -> str:
+    return f"![{alternative}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
 
 
 def _before_after(summary: Row) -> str:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import base64
 import itertools
 import math
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -18,6 +20,12 @@ def drawn(svg: str, tag: str) -> list[ET.Element]:
 
 def points(svg: str) -> list[tuple[float, float]]:
     return [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in drawn(svg, "circle")]
+
+
+def pictures(page: str) -> list[str]:
+    """Titles of the images of a page, read from the images themselves."""
+    uris = re.findall(r"!\[[^]]*]\(data:image/svg\+xml;base64,([^)]+)\)", page)
+    return [ET.fromstring(base64.b64decode(uri)).attrib["aria-label"] for uri in uris]
 
 
 def test_a_curve_has_a_point_for_every_cycle_and_rises_with_the_reward() -> None:
@@ -67,8 +75,10 @@ def test_a_hostile_name_cannot_break_out_of_the_picture() -> None:
     assert key in {text.text for text in drawn(svg, "text")}
 
 
-def test_the_picture_is_one_line_since_a_blank_line_would_end_it_in_markdown() -> None:
-    assert "\n" not in reward_curve_svg(ROWS, keys=["reward_mean"], title="t")
+def test_a_picture_brings_its_own_background_and_asks_the_page_for_nothing() -> None:
+    svg = reward_curve_svg(ROWS, keys=["reward_mean"], title="t")
+    assert drawn(svg, "rect")[0].attrib["width"] == ET.fromstring(svg).attrib["width"]
+    assert "currentColor" not in svg
 
 
 @pytest.mark.parametrize(
@@ -95,12 +105,12 @@ def test_the_report_shows_before_and_after_the_curve_and_what_numbers_mean() -> 
     assert "| accuracy, sampled | 0.125 | 0.9688 |" in page
     assert "greedy" not in page
     assert "- open sessions: `0`" in page
-    assert "<svg" in page
+    assert pictures(page) == ["Reward by cycle"]
     assert "| `grad_norm` | 1.5 | Norm of the gradient before clipping. |" in page
 
 
 def test_a_report_in_the_middle_of_a_run_has_curves_and_no_ending() -> None:
     page = run_report_markdown(None, ROWS[:1], name="demo", algorithm="grpo")
-    assert "<svg" in page
+    assert pictures(page) == ["Reward by cycle"]
     assert "held out" not in page
     assert "None" not in page
