@@ -132,6 +132,7 @@ async def _start() -> Process:
     search_path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     return await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",  # or a folder named `tasks` where the user stands would be imported in place of this package
         "-m",
         "tasks.reward_worker",
         stdin=PIPE,

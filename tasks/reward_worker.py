@@ -16,10 +16,12 @@ import os
 import resource
 import signal
 import struct
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,11 +46,14 @@ def main() -> None:
 
 
 def load_function(name: str) -> Callable[..., Any]:
-    """Import "module:function".
+    """Import "module:function", from the working directory too, which a console script does not search by itself.
 
     Raises:
         ValueError: there is no such function.
     """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last, so that no file of the user's hides a library
     module_name, _, attribute = name.partition(":")
     function = getattr(importlib.import_module(module_name), attribute, None)
     if not callable(function):
@@ -100,6 +105,9 @@ def _take_over_standard_streams() -> tuple[BinaryIO, BinaryIO]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
+    # A child that a function forks and that outlives the kill must not keep the pool waiting for the pipes to close.
+    for pipe in (requests, answers):
+        os.register_at_fork(after_in_child=partial(os.close, pipe.fileno()))
     return requests, answers
 
 

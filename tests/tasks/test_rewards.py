@@ -58,6 +58,14 @@ def spawn(completion):
     open(completion.text, "w").write(str(child.pid))
     time.sleep(60)
 
+def escape(completion):
+    if os.fork() == 0:
+        os.setsid()  # out of reach of the kill
+        open(completion.text, "w").write(str(os.getpid()))
+        time.sleep(600)
+        os._exit(0)
+    time.sleep(60)
+
 def see_extra(completion):
     assert completion.prompt == ({"role": "user", "content": "q"},)
     assert completion.example.extra == {"level": [1, 2]}
@@ -258,6 +266,13 @@ async def test_killing_a_grader_kills_what_it_started(graders, tmp_path):
     assert not psutil.pid_exists(int(note.read_text())) or psutil.Process(int(note.read_text())).status() == "zombie"
 
 
+async def test_a_process_that_escapes_the_kill_does_not_keep_the_batch_waiting(graders, tmp_path):
+    note = tmp_path / "child.pid"
+    scores = await score([reply(str(note))], [RewardTerm("graders:escape")], timeout_s=1.0)
+    assert scores.total == [None]
+    psutil.Process(int(note.read_text())).kill()  # still there: nobody waited for it
+
+
 async def test_cancelling_the_scoring_ends_its_processes(graders):
     before = set(psutil.Process().children())
     scoring = asyncio.create_task(score([reply("sleep")] * 4, [RewardTerm("graders:by_text")], timeout_s=60.0))
@@ -288,3 +303,14 @@ async def test_built_ins_start_no_process():
 def test_a_pool_that_could_score_nothing_is_refused(arguments):
     with pytest.raises(ValueError, match=f"{next(iter(arguments))} is"):
         RewardPool(**arguments)
+
+
+async def test_a_grader_beside_the_configuration_is_found_and_a_folder_named_tasks_there_hides_nothing(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "beside.py").write_text("def one(completion):\n    return 1.0\n")
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "__init__.py").write_text("raise RuntimeError\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    assert await only("x", RewardTerm("beside:one")) == 1.0
