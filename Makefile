@@ -1,0 +1,56 @@
+# Everything lives in this folder: the virtual environment in .venv, runs in runs/, servers' data in .whitney/.
+
+PYTHON ?= python3
+# On Linux the default build of PyTorch is the CUDA one, of several GB. For the CPU build, give the address of PyTorch's
+# CPU index:  make demo TORCH_INDEX_URL=<address>   (README, "PyTorch").
+TORCH ?= torch==2.13.0
+TORCH_INDEX_URL ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench lock
+
+help:
+	@echo "make demo   watch a small language model learn to add, in the terminal and in the Prefect UI"
+	@echo "make test   lint, types, import rules, tests"
+	@echo "make lint   the first three of these"
+	@echo "make bench  measure; prints a table, writes benchmarks/results.json"
+	@echo "make lock   pin what is installed in requirements.lock"
+
+demo: .venv/installed-local
+	@$(BIN)/whitney demo $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: .venv/installed-test
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lock: .venv/installed-test
+	(sed '/^[^#]/,$$d' requirements.lock; $(PIP) freeze --exclude-editable --exclude torch | grep -v '^nvidia-') > lock.new
+	mv lock.new requirements.lock
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed, this is " \
+		+ sys.version.split()[0] + ": name another one, e.g. make demo PYTHON=python3.12")'
+	@echo "Making .venv"
+	@$(PYTHON) -m venv .venv
+
+# PyTorch first and on its own, so that the choice of its build touches nothing else.
+.venv/installed-torch: .venv/bin/python
+	@echo "Installing $(TORCH) into .venv"
+	@$(PIP) install -c requirements.lock $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
+	@touch $@
+
+.venv/installed-%: .venv/installed-torch pyproject.toml requirements.lock
+	@echo "Installing whitney-pipelines[$*] into .venv"
+	@$(PIP) install -c requirements.lock -e ".[$*]"
+	@touch $@
