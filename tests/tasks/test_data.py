@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.data import DataError, DataSource, batch, fingerprint, load, split
@@ -194,6 +194,7 @@ def test_the_fingerprint_sees_every_field_and_which_side_an_example_is_on():
     assert len(prints) == 4
 
 
+@settings(deadline=None)
 @given(size=st.integers(1, 90), cycles=st.integers(1, 6), seed=st.integers(0, 5))
 def test_every_example_is_used_once_before_any_is_used_again(size, cycles, seed):
     data = load(DataSource("addition-1digit"))
