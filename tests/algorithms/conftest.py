@@ -1,4 +1,4 @@
-"""Hypothesis without deadlines: how long an example takes says more about the machine's neighbours than about the code."""
+"""Hypothesis without deadlines: how long an example takes tells of the machine's neighbours, not of the code."""
 
 from hypothesis import settings
 
