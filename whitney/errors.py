@@ -1,0 +1,159 @@
+"""What can go wrong between here and a Whitney endpoint.
+
+WhitneyError
+├── ConfigurationError          no base URL, no key, a URL that is none
+├── ConnectionFailedError       unreachable, or retried until the deadline
+├── ApiError                    the endpoint answered with an error (status, code, message, details)
+│   ├── UnauthorizedError       401, 403
+│   ├── NotFoundError           404
+│   ├── ConflictError           409: seq_conflict, create_key_conflict, run_not_terminal, run_not_active, …
+│   ├── InvalidRequestError     422: the field's path is in the message
+│   ├── PayloadTooLargeError    413
+│   └── UnavailableError        408, 425, 429, 5xx, after the retries
+├── OperationError              an operation that was posted, or was to be
+│   ├── OperationFailedError    it ran and failed; its run has failed with it
+│   ├── OperationCancelledError it was queued behind a failure or a cancel
+│   └── OperationNotSentError   submitted behind an operation that the endpoint refused
+└── WaitTimeoutError            a run did not become terminal in time
+
+Every one pickles, names run, seq_id and operation where there are any, and says what to do next. None ever holds a key
+or a token value: messages come from the endpoint's `message`, never from a request's body.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class WhitneyError(Exception):
+    """Anything that went wrong with Whitney."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default would call __init__ with the message alone, and most of these take more than a message.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class ConfigurationError(WhitneyError):
+    """The endpoint cannot be addressed as configured; nothing was sent."""
+
+
+class ConnectionFailedError(WhitneyError):
+    """No answer: unreachable, or still failing at the deadline."""
+
+
+class ApiError(WhitneyError):
+    """The endpoint answered with an error."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str,
+        retryable: bool = False,
+        details: dict[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retryable = retryable
+        self.details = details or {}
+        self.request_id = request_id
+
+
+class UnauthorizedError(ApiError):
+    """The key is missing or wrong."""
+
+
+class NotFoundError(ApiError):
+    """No such session, run, operation, state or artifact."""
+
+
+class ConflictError(ApiError):
+    """The request contradicts what the endpoint already knows; repeating it cannot help."""
+
+
+class InvalidRequestError(ApiError):
+    """The request is not valid; `details["path"]` names the field. No seq_id was consumed."""
+
+
+class PayloadTooLargeError(ApiError):
+    """The body is larger than the endpoint takes, counted after decompression."""
+
+
+class UnavailableError(ApiError):
+    """The endpoint could not answer for now, and the deadline for retrying has passed."""
+
+
+class OperationError(WhitneyError):
+    """An operation did not succeed."""
+
+    def __init__(self, message: str, *, run_id: str, seq_id: int | None, kind: str, code: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.seq_id = seq_id
+        self.kind = kind
+        self.code = code
+
+
+class OperationFailedError(OperationError):
+    """The operation failed, and its run with it."""
+
+
+class OperationCancelledError(OperationError):
+    """The operation never ran: the run was cancelled, or one before it failed."""
+
+
+class OperationNotSentError(OperationError):
+    """The operation was not sent, because one that was submitted before it could not be."""
+
+
+class WaitTimeoutError(WhitneyError):
+    """A run was not terminal in time; it may still be running, and billing."""
+
+
+def _rebuild(kind: type[WhitneyError], args: tuple[Any, ...], state: dict[str, Any]) -> WhitneyError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    401: UnauthorizedError,
+    403: UnauthorizedError,
+    404: NotFoundError,
+    408: UnavailableError,
+    409: ConflictError,
+    413: PayloadTooLargeError,
+    422: InvalidRequestError,
+    425: UnavailableError,
+    429: UnavailableError,
+}
+
+_NEXT_STEP: dict[type[ApiError], str] = {
+    UnauthorizedError: "check WHITNEY_API_KEY (or the credentials block); the embedded gateway's key is the content of "
+    "the api_key file that `whitney serve` names",
+    PayloadTooLargeError: "send fewer or shorter examples in one operation, or raise the gateway's --max-body-mb",
+    UnavailableError: "the endpoint kept refusing until the deadline; try again later",
+}
+
+
+def api_error(status: int, body: dict[str, Any], *, where: str, request_id: str | None = None) -> ApiError:
+    """The exception for an error answer. `where` says what was asked, by ids only."""
+    error = body.get("error") if isinstance(body.get("error"), dict) else {}
+    assert isinstance(error, dict)
+    kind = _BY_STATUS.get(status, UnavailableError if status >= 500 else ApiError)
+    code = str(error.get("code") or f"http_{status}")
+    message = f"{where}: {status} {code}: {error.get('message') or 'no message'}"
+    if kind in _NEXT_STEP:
+        message += f" — {_NEXT_STEP[kind]}"
+    return kind(
+        message,
+        status=status,
+        code=code,
+        retryable=bool(error.get("retryable")),
+        details=error.get("details") if isinstance(error.get("details"), dict) else {},
+        request_id=request_id,
+    )

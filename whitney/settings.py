@@ -1,0 +1,91 @@
+"""Where Whitney is, and with which key: arguments, the environment, `.env`, or a gateway running on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from whitney.errors import ConfigurationError
+
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class WhitneySettings(BaseSettings):
+    """How to reach an endpoint. The key is a SecretStr: no repr, log or dump shows it."""
+
+    model_config = SettingsConfigDict(env_prefix="WHITNEY_", env_file=".env", extra="ignore", frozen=True)
+
+    base_url: str = Field(description="http(s)://host[:port][/prefix]")
+    api_key: SecretStr = Field(min_length=1, description="Bearer key")
+    routes_file: Path | None = Field(None, description="JSON object {route name: path} put over the route table")
+    connect_timeout_s: Seconds = 10.0
+    request_timeout_s: Seconds = 120.0
+    wait_s: Annotated[float, Field(gt=0, le=60)] = Field(30.0, description="Length of one long poll")
+    retry_deadline_s: Seconds = Field(300.0, description="How long a request is repeated before it fails")
+    retry_after_cap_s: Seconds = Field(60.0, description="Longest Retry-After that is honoured")
+    compress_above_bytes: Annotated[int, Field(ge=0)] = Field(64 * 1024, description="Larger bodies are sent as zstd")
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_a_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("write it as http(s)://host[:port][/prefix]")
+        if parts.username or parts.password:
+            raise ValueError("the key belongs into WHITNEY_API_KEY, never into the URL")
+        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            warnings.warn(f"{parts.hostname} is asked over plain http: the key travels unencrypted", stacklevel=2)
+        return value.rstrip("/")
+
+
+def default_data_dir() -> Path:
+    """The embedded gateway's data folder: $WHITNEY_DATA_DIR, or `whitney` in the user's data folder (XDG)."""
+    if configured := os.environ.get("WHITNEY_DATA_DIR"):
+        return Path(configured)
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "whitney"
+
+
+def local_gateway(data_dir: Path | None = None) -> WhitneySettings | None:
+    """Settings of the embedded gateway that is running on this machine; None when there is none."""
+    folder = data_dir or default_data_dir()
+    try:
+        facts = json.loads((folder / "gateway.json").read_text(encoding="utf-8"))
+        key = (folder / "api_key").read_text(encoding="utf-8").strip()
+        os.kill(int(facts["pid"]), 0)  # signal 0 asks whether the process is there
+        return WhitneySettings(base_url=facts["base_url"], api_key=SecretStr(key))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def resolve_settings() -> WhitneySettings:
+    """Settings from the environment and `.env`; where neither names an endpoint, the local gateway's.
+
+    Raises:
+        ConfigurationError: there is no endpoint, or a variable has a value that cannot be used.
+    """
+    try:
+        return WhitneySettings()
+    except ValidationError as error:
+        issues = error.errors(include_url=False, include_input=False)
+    missing = {str(issue["loc"][0]) for issue in issues if issue["type"] == "missing"}
+    if "base_url" in missing:
+        local = local_gateway()
+        if local is not None:
+            return local
+        raise ConfigurationError(
+            "no Whitney endpoint: set WHITNEY_BASE_URL and WHITNEY_API_KEY, or start the embedded gateway on this "
+            "machine with `whitney serve`"
+        )
+    if "api_key" in missing:
+        raise ConfigurationError("WHITNEY_BASE_URL is set and WHITNEY_API_KEY is not: set it to the endpoint's key")
+    described = "; ".join(f"WHITNEY_{str(issue['loc'][0]).upper()}: {issue['msg']}" for issue in issues)
+    raise ConfigurationError(described)
