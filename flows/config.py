@@ -107,8 +107,10 @@ class EvaluationConfig(Section):
     enabled: bool = Field(True, description="Measure before the first and after the last cycle.")
     samples: PositiveInt = Field(4, description="Completions per held-out prompt at `temperature`.")
     temperature: NonNegative = Field(1.0, description="0 = greedy (then one sample per prompt is enough).")
+    greedy: bool = Field(False, description="Also measure one greedy completion per prompt.")
     max_prompts: PositiveInt | None = Field(None, description="Measure on the first so many held-out prompts only.")
     reward: str = Field("number", description="The reward function that says what is correct (score ≥ 1).")
+    reward_timeout_s: Annotated[float, Field(gt=0)] = Field(30.0, description="Hard limit per scored completion.")
 
 
 class FlowConfig(Section):

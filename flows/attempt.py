@@ -1,0 +1,180 @@
+"""One attempt of a training flow: checked inputs, a run folder, and a session that opens only when something runs."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from prefect.runtime import flow_run
+
+from algorithms import adamw_optimizer, learning_rate
+from flows.config import FlowConfig
+from flows.lifecycle import SessionScope
+from flows.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Row
+from flows.prepare import Prepared, prepare
+from tasks.events import emit
+from tasks.policy import Policy
+from tasks.report import Report
+from tasks.run_folder import RunFolder
+from whitney.client import WhitneyClient
+from whitney.labels import CREATE_KEY
+from whitney.types import CreateRun, Initial, LoraConfig
+
+
+class Attempt:
+    """What a training flow and its subflows share. No `__dict__`: Prefect stores its name where it is a parameter."""
+
+    __slots__ = ("_began", "_report", "client", "config", "folder", "inputs", "rows", "scope", "states")
+
+    def __init__(
+        self, config: FlowConfig, inputs: Prepared, client: WhitneyClient, folder: RunFolder, scope: SessionScope
+    ) -> None:
+        self.config = config
+        self.inputs = inputs
+        self.client = client
+        self.folder = folder
+        self.scope = scope
+        self.rows: list[Row] = []
+        self.states: list[dict[str, Any]] = []
+        self._report = Report(inputs.algorithm, config.cycles, folder.path.name)
+        self._began = time.monotonic()
+
+    @classmethod
+    async def begin(cls, algorithm: str, config: FlowConfig) -> Self:
+        """Check everything that can be checked without allocating; then make the run folder.
+
+        Raises:
+            ValueError: configuration, data, template, capability or loss table rule the run out.
+            WhitneyError: the gateway cannot be reached, or refuses the key.
+        """
+        client, inputs = await prepare(algorithm, config)
+        folder = RunFolder.open(config.output_dir, config.name or flow_run.name, flow_run.id)
+        folder.write_config(inputs.record(flow_run.id))
+        folder.write_heldout(inputs.heldout_rows())
+        scope = SessionScope(
+            client, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count
+        )
+        emit("prepared", folder=str(folder.path), cycles=config.cycles, **inputs.facts())
+        return cls(config, inputs, client, folder, scope)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                await self.scope.close()
+            else:
+                await self.scope.abandon()
+        finally:
+            await self.client.aclose()
+
+    def blocks(self) -> Iterator[Block]:
+        """Every block, always from the first: what a former attempt has finished is adopted, never skipped here."""
+        for index, first in enumerate(range(0, self.config.cycles, self.config.save_every)):
+            yield Block(index=index, first_cycle=first, cycles=min(self.config.save_every, self.config.cycles - first))
+
+    async def policy(self, state_id: str | None) -> Policy:
+        """The run to train, restored from `state_id` (None: fresh); opens the session if this attempt has none yet."""
+        policy = self.scope.policy
+        if policy is None:
+            config = self.config
+            request = CreateRun(
+                create_key="assigned by the session scope",
+                provider=config.model.provider,
+                model=config.model.name,
+                lora=LoraConfig(rank=config.lora.rank, alpha=config.lora.alpha, seed=config.seed),
+                initial=Initial(state_id=state_id) if state_id else None,
+            )
+            policy = await self.scope.open_policy(request)
+            emit("session_opened", session_id=policy.session_id, run_id=policy.run_id)
+        if policy.state_id != state_id:
+            raise RuntimeError(
+                f"run {policy.run_id} stands at state {policy.state_id}, the next block starts from {state_id}: "
+                "training on would lose or repeat a block. Please report this; Retry starts from the last saved block."
+            )
+        return policy
+
+    def optimizer(self, cycle: int) -> dict[str, Any]:
+        """The `optim_step` optimizer of a cycle, with the schedule's learning rate."""
+        section = self.config.optimizer
+        rate = learning_rate(
+            cycle,
+            self.config.cycles,
+            section.learning_rate,
+            section.schedule,
+            warmup_steps=min(section.warmup_cycles, self.config.cycles),
+            final_fraction=section.final_fraction,
+        )
+        return adamw_optimizer(
+            learning_rate=rate,
+            beta1=section.beta1,
+            beta2=section.beta2,
+            eps=section.eps,
+            weight_decay=section.weight_decay,
+            grad_clip_norm=section.grad_clip_norm,
+        )
+
+    async def adopt(self, block: Block, outcome: BlockOutcome) -> BlockOutcome:
+        """Take a block's outcome, just trained or from a former attempt, into folder and report.
+
+        Raises:
+            RuntimeError: it is another block's. Prefect matches children by call order; were the order ever to differ,
+                a cycle would go untrained in a run that ends Completed.
+        """
+        if outcome.block != block.index:
+            raise RuntimeError(f"block {block.index} was answered with the outcome of block {outcome.block}")
+        self.rows += outcome.rows
+        self.states.append(outcome.model_dump(exclude={"rows"}))
+        self.folder.write_metrics(self.rows)
+        self.folder.write_states(self.states)
+        await self._report.update(self.rows)
+        emit("block_saved", cycle=outcome.cycle, state_id=outcome.state_id)
+        return outcome
+
+    async def finish(
+        self, before: EvaluationOutcome | None, after: EvaluationOutcome | None, adapter: ExportOutcome
+    ) -> dict[str, Any]:
+        """Close the session, then write and publish the summary."""
+        await self.scope.close()
+        key = f"{self.scope.flow_run_id}:{self.scope.attempt}"
+        still_open = await self.client.list_sessions(label=(CREATE_KEY, key), status="open")
+        summary = self._summary(before, after, adapter) | {"open_sessions": len(still_open)}
+        self.folder.write_summary(summary)
+        await self._report.publish(summary, self.rows)
+        emit("finished", **summary)
+        return summary
+
+    def _summary(
+        self, before: EvaluationOutcome | None, after: EvaluationOutcome | None, adapter: ExportOutcome
+    ) -> dict[str, Any]:
+        usage = Counter[str]()
+        for row in (*self.rows, *(e.usage for e in (before, after) if e), adapter.usage):
+            usage.update({key: value for key, value in row.items() if key.startswith(("operations/", "tokens/"))})
+        return {
+            "algorithm": self.inputs.algorithm,
+            "model": self.config.model.name,
+            "provider": self.config.model.provider,
+            "cycles": len(self.rows),
+            "accuracy_before": before.accuracy if before else None,
+            "accuracy_after": after.accuracy if after else None,
+            "evaluation_before": before.model_dump(exclude={"usage"}) if before else None,
+            "evaluation_after": after.model_dump(exclude={"usage"}) if after else None,
+            "operations": _section(usage, "operations/"),
+            "tokens": _section(usage, "tokens/"),
+            "adapter": adapter.path,
+            "adapter_sha256": adapter.sha256,
+            "run_folder": str(self.folder.path),
+            "flow_run_id": str(self.scope.flow_run_id),
+            "attempt": self.scope.attempt,
+            "seconds": round(time.monotonic() - self._began, 1),
+        }
+
+
+def _section(usage: Counter[str], prefix: str) -> dict[str, int]:
+    return {key.removeprefix(prefix): int(value) for key, value in sorted(usage.items()) if key.startswith(prefix)}

@@ -1,0 +1,55 @@
+"""Export: the adapter as a PEFT folder on the caller's disk; a persisted subflow, so that a Retry adopts it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tarfile
+from pathlib import Path
+
+from flows.attempt import Attempt
+from flows.lifecycle import block_flow
+from flows.outcome import ExportOutcome
+from tasks.events import emit
+from tasks.operations import export_lora
+
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+
+
+@block_flow("export", run_name="export adapter")
+async def export(attempt: Attempt, state_id: str | None) -> ExportOutcome:
+    """Export the run's adapter, fetch it, unpack it into the run folder.
+
+    Raises:
+        ValueError: the archive is not a PEFT adapter, or would write outside its folder.
+    """
+    policy = await attempt.policy(state_id)
+    artifact_id = (await export_lora(policy)).result["artifact_id"]
+    archive = attempt.folder.path / "adapter.tar.gz"
+    await attempt.client.download_artifact(artifact_id, archive)
+    digest = await asyncio.to_thread(unpack_adapter, archive, attempt.folder.adapter_dir)
+    outcome = ExportOutcome(
+        artifact_id=artifact_id,
+        path=str(attempt.folder.adapter_dir),
+        sha256=digest,
+        usage=policy.take_meter().flat(),
+    )
+    emit("exported", path=outcome.path, sha256=digest)
+    return outcome
+
+
+def unpack_adapter(archive: Path, folder: Path) -> str:
+    """Unpack a PEFT archive and return the SHA-256 of its weights.
+
+    Raises:
+        ValueError: as `export`.
+    """
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            tar.extractall(folder, filter="data")
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise ValueError(f"{archive}: not a readable adapter archive: {error}") from error
+    weights = folder / ADAPTER_WEIGHTS
+    if not weights.is_file():
+        raise ValueError(f"{archive}: holds no {ADAPTER_WEIGHTS}, so it is not a PEFT adapter")
+    return hashlib.sha256(weights.read_bytes()).hexdigest()

@@ -1,0 +1,156 @@
+"""Sessions are opened late, beaten while they live, and closed whatever happens.
+
+Opened late: a Retry whose blocks are all adopted, and a run whose input is wrong, allocate nothing.
+Closed always: on the normal path by `close`, on an exception by `abandon`, and — when this process is gone — by the
+hook, which the runner calls in another process and which therefore knows nothing but the flow run's id and count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from prefect import flow as prefect_flow
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.flows import Flow
+from prefect.logging import get_logger
+
+from tasks.credentials import settings_for
+from tasks.policy import Policy
+from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
+from whitney.client import WhitneyClient
+from whitney.errors import WhitneyError
+from whitney.heartbeat import beat
+from whitney.labels import ATTEMPT, CREATE_KEY, ROOT_FLOW_RUN
+from whitney.lifecycle import close_sessions
+from whitney.types import CreateRun
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Prefect kills a cancelled process about 30 s after SIGTERM; the hook must be done well before.
+HOOK_DEADLINE_S = 20.0
+
+
+class FlowDecorator(Protocol):
+    """What `flow(…)` returns, for the coroutine functions that every flow here is."""
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Flow[P, Coroutine[Any, Any, R]]:
+        """Make a flow of a coroutine function."""
+        ...
+
+
+def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state: State[object]) -> None:
+    """Cancel every run of the flow run's sessions, poll until terminal, close: on failure, crash and cancellation.
+
+    Idempotent, and bounded in time. Sessions of a later attempt are left alone: Retry may already be running.
+    """
+    logger = get_logger("whitney.lifecycle")
+    credentials_block = (flow_run.parameters.get("config") or {}).get("credentials_block")
+    try:
+        verdicts = close_sessions(
+            settings_for(credentials_block),
+            label=(ROOT_FLOW_RUN, str(flow_run.id)),
+            attempts_up_to=flow_run.run_count,
+            deadline_s=HOOK_DEADLINE_S,
+        )
+    except WhitneyError as error:
+        # A sentence for the person who reads the log; the traceback of a connection says nothing more.
+        logger.error("cannot tell whether a session of flow run %s is open: %s", flow_run.id, error)  # noqa: TRY400
+        return
+    for verdict in verdicts:
+        (logger.info if verdict.closed else logger.error)(verdict.message)
+
+
+def training_flow(name: str) -> FlowDecorator:
+    """A top-level flow that can own a session: the hook on every way it can end badly.
+
+    Prefect's flow-level retries stay 0: they would begin again inside a process whose session is being closed.
+    """
+    return prefect_flow(
+        name=name,
+        retries=0,
+        persist_result=False,
+        on_failure=[close_sessions_of_flow_run],
+        on_crashed=[close_sessions_of_flow_run],
+        on_cancellation=[close_sessions_of_flow_run],
+    )
+
+
+def block_flow(name: str, run_name: str = "{block.label}") -> FlowDecorator:
+    """A subflow whose result is persisted: on a Retry the completed ones are adopted, not run and billed again."""
+    return prefect_flow(
+        name=name,
+        flow_run_name=run_name,
+        retries=0,
+        persist_result=True,
+        result_serializer="json",
+        validate_parameters=False,
+    )
+
+
+class SessionScope:
+    """At most one open session with one policy run, and the duty to end both."""
+
+    __slots__ = ("_client", "_policy", "_session_id", "_stack", "attempt", "flow_run_id", "root_id")
+
+    def __init__(self, client: WhitneyClient, *, flow_run_id: str, root_id: str, attempt: int) -> None:
+        self._client = client
+        self._stack = AsyncExitStack()
+        self._session_id: str | None = None
+        self._policy: Policy | None = None
+        self.flow_run_id = flow_run_id
+        self.root_id = root_id
+        self.attempt = attempt
+
+    @property
+    def policy(self) -> Policy | None:
+        """The run that is being trained, once there is one."""
+        return self._policy
+
+    async def open_policy(self, request: CreateRun) -> Policy:
+        """Open the session, beat it, and create the run. A lost answer allocates nothing twice: keys are derived."""
+        key = f"{self.flow_run_id}:{self.attempt}"
+        labels = {ROOT_FLOW_RUN: str(self.root_id), ATTEMPT: str(self.attempt), CREATE_KEY: key}
+        self._session_id = await create_session(self._client, key, labels)
+        await self._stack.enter_async_context(beat(self._client, self._session_id))
+        run_id = await create_run(self._client, self._session_id, request.model_copy(update={"create_key": key}))
+        state_id = request.initial.state_id if request.initial else None
+        self._policy = Policy(
+            self._client,
+            session_id=self._session_id,
+            run_id=run_id,
+            provider=request.provider,
+            state_id=state_id,
+        )
+        return self._policy
+
+    async def close(self) -> None:
+        """The normal end: finish the run, close the session."""
+        if self._session_id is None:
+            return
+        if self._policy is not None:
+            await finish_run(self._client, self._policy.run_id)
+            await wait_terminal(self._client, self._policy.run_id)
+        await self._stack.aclose()
+        await close_session(self._client, self._session_id)
+        self._session_id = None
+
+    async def abandon(self) -> None:
+        """The bad end, in the fixed order: cancel the run, poll until it is terminal, then close the session.
+
+        Plain client calls, not tasks: Prefect may be what failed. Whatever goes wrong here the hook does again.
+        """
+        if self._session_id is None:
+            return
+        await self._stack.aclose()
+        await asyncio.to_thread(
+            close_sessions,
+            self._client.settings,
+            label=(CREATE_KEY, f"{self.flow_run_id}:{self.attempt}"),
+            attempts_up_to=self.attempt,
+            deadline_s=HOOK_DEADLINE_S,
+        )
+        self._session_id = None

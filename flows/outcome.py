@@ -1,0 +1,74 @@
+"""What persisted subflows return: small, JSON, and enough to go on from.
+
+A Retry starts the flow again from the top; every subflow that completed hands back its persisted outcome instead of
+running. So an outcome must hold whatever its caller would need to know if the work itself were never seen again.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+Row = dict[str, float]
+"""One cycle's metrics; every key is explained in `tasks.glossary`."""
+
+
+class Block(BaseModel):
+    """`save_every` consecutive cycles: the unit that is persisted, and at most repeated."""
+
+    model_config = ConfigDict(frozen=True)
+
+    index: int
+    first_cycle: int
+    cycles: int
+
+    @property
+    def numbers(self) -> range:
+        """The zero-based cycles of the block."""
+        return range(self.first_cycle, self.first_cycle + self.cycles)
+
+    @property
+    def label(self) -> str:
+        """How people count: from 1."""
+        first, last = self.first_cycle + 1, self.first_cycle + self.cycles
+        return f"cycle {first}" if first == last else f"cycles {first}–{last}"
+
+
+class BlockOutcome(BaseModel):
+    """A trained and saved block. `state_id` is what the next block, in whichever attempt, starts from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    block: int
+    cycle: int
+    state_id: str
+    parent_state_id: str | None
+    run_id: str
+    attempt: int
+    rows: list[Row]
+
+
+class EvaluationOutcome(BaseModel):
+    """A measurement on held-out examples. Accuracy and shares in 0…1, loss in nats per token, lengths in tokens."""
+
+    model_config = ConfigDict(frozen=True)
+
+    when: str
+    prompts: int
+    samples: int
+    temperature: float
+    accuracy: float | None = None
+    greedy_accuracy: float | None = None
+    finished_fraction: float | None = None
+    loss: float | None = None
+    usage: Row
+
+
+class ExportOutcome(BaseModel):
+    """An exported adapter on the caller's disk."""
+
+    model_config = ConfigDict(frozen=True)
+
+    artifact_id: str
+    path: str
+    sha256: str
+    usage: Row

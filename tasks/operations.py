@@ -1,0 +1,113 @@
+"""Each Whitney operation is one Prefect task.
+
+Calling `sample(policy, …)` and its kin posts the operation at once, in the order of the calls, and returns the task
+that waits for it: order is decided where the loop is read, waits overlap freely.
+
+The tasks are never cached, persisted or retried by Prefect. A cached operation would hand a retry the ids of a dead
+session; a repeated one would be billed twice. Retrying belongs to the client, which repeats by seq_id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from algorithms import result_sampler_id
+from tasks.policy import Completed, Policy
+from whitney.sequence import OperationHandle
+
+
+@task(name="operation", task_run_name="{label}", cache_policy=NO_CACHE, persist_result=False, retries=0)
+async def _await_operation(policy: Policy, handle: OperationHandle, label: str) -> Completed:
+    """Wait for a posted operation and count what it cost."""
+    return policy.count(handle.kind, await handle, handle)
+
+
+_TASKS = {
+    kind: _await_operation.with_options(name=kind)
+    for kind in (
+        "sample",
+        "logprobs",
+        "forward",
+        "forward_backward",
+        "optim_step",
+        "save_weights_for_sampler",
+        "save_state",
+        "export_lora",
+    )
+}
+
+
+def run_operation(policy: Policy, kind: str, payload: dict[str, Any], label: str) -> Awaitable[Completed]:
+    """Post an operation on the run itself; the awaitable is its task."""
+    handle = policy.client.submit_run_operation(policy.run_id, kind, payload)
+    return _TASKS[kind](policy, handle, label)
+
+
+def sampler_operation(
+    policy: Policy, sampler_id: str, kind: str, payload: dict[str, Any], label: str
+) -> Awaitable[Completed]:
+    """Post an operation on one of the run's snapshots; the awaitable is its task."""
+    handle = policy.client.submit_sampler_operation(policy.run_id, sampler_id, kind, payload)
+    return _TASKS[kind](policy, handle, label)
+
+
+def sample(policy: Policy, sampler_id: str, request: dict[str, Any], label: str = "sample") -> Awaitable[Completed]:
+    """Draw `num_samples` completions of one prompt: a group is one operation, its prompt is prefilled once."""
+    return sampler_operation(policy, sampler_id, "sample", request, label)
+
+
+def logprobs(policy: Policy, sampler_id: str, tokens: list[int], label: str = "logprobs") -> Awaitable[Completed]:
+    """Teacher-forced log-probs of `tokens`; take the last n entries, never slice from the front."""
+    return sampler_operation(policy, sampler_id, "logprobs", {"input": {"token_ids": tokens}}, label)
+
+
+def forward(policy: Policy, payload: dict[str, Any], label: str = "forward") -> Awaitable[Completed]:
+    """Loss and log-probs without a gradient."""
+    return run_operation(policy, "forward", payload, label)
+
+
+def forward_backward(policy: Policy, payload: dict[str, Any], label: str = "forward_backward") -> Awaitable[Completed]:
+    """Add the gradient of a loss to what has accumulated since the last `optim_step`."""
+    return run_operation(policy, "forward_backward", payload, label)
+
+
+def optim_step(policy: Policy, optimizer: dict[str, Any], label: str = "optim_step") -> Awaitable[Completed]:
+    """Apply the accumulated gradient. Snapshots taken before it no longer are the run's current weights."""
+    policy.sampler_id = None
+    return run_operation(policy, "optim_step", {"optimizer": optimizer}, label)
+
+
+def save_state(policy: Policy, label: str = "save_state") -> Awaitable[Completed]:
+    """Save weights and optimizer; the state outlives run and session."""
+    return run_operation(policy, "save_state", {}, label)
+
+
+def export_lora(policy: Policy, label: str = "export_lora") -> Awaitable[Completed]:
+    """Write the adapter as a PEFT archive; the artifact outlives run and session."""
+    return run_operation(policy, "export_lora", {}, label)
+
+
+async def current_sampler(policy: Policy) -> str:
+    """The snapshot of the run's current weights, taken once however many ask for it."""
+    if policy.sampler_id is None:
+        taken = await run_operation(policy, "save_weights_for_sampler", {}, "save_weights_for_sampler")
+        policy.sampler_id = result_sampler_id(taken.result)
+    return policy.sampler_id
+
+
+async def in_order(*operations: Awaitable[Completed]) -> list[Completed]:
+    """Await operations together; of several failures, raise the one that was posted first.
+
+    Those behind a failed operation end cancelled, and their answers may arrive before its own: whichever came first
+    would otherwise hide the cause.
+    """
+    results = await asyncio.gather(*operations, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if isinstance(result, Completed)]

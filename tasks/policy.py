@@ -1,0 +1,85 @@
+"""A Whitney run in a flow's hands: the client, the ids, and what it has cost so far.
+
+Everything here has `__slots__` and no `__dict__`. Prefect walks plain containers element by element (a million
+numbers take ten seconds) and stores an ordinary object's `__dict__` in its database; of these it stores the name only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from whitney.client import WhitneyClient
+from whitney.sequence import OperationHandle
+from whitney.types import Usage
+
+
+class Opaque:
+    """A value that passes through Prefect unread: batches, groups, whatever holds many numbers."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Completed:
+    """The result of one operation, in the wire's words."""
+
+    __slots__ = ("kind", "result")
+
+    def __init__(self, kind: str, result: dict[str, Any]) -> None:
+        self.kind = kind
+        self.result = result
+
+
+class Meter:
+    """What operations cost: how many of each kind, tokens, and seconds from post to answer."""
+
+    __slots__ = ("operations", "seconds", "tokens")
+
+    def __init__(self) -> None:
+        self.operations: Counter[str] = Counter()
+        self.tokens: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def count(self, kind: str, usage: Usage, seconds: float) -> None:
+        """Add one operation."""
+        self.operations[kind] += 1
+        self.seconds[kind] += seconds
+        self.tokens.update(prefill=usage.prefill_tokens, sampled=usage.sampled_tokens, trained=usage.trained_tokens)
+
+    def flat(self) -> dict[str, float]:
+        """As metrics: `operations/<kind>`, `tokens/<prefill|sampled|trained>`, `seconds/<kind>`."""
+        return {
+            **{f"operations/{kind}": count for kind, count in sorted(self.operations.items())},
+            **{f"tokens/{name}": count for name, count in sorted(self.tokens.items())},
+            **{f"seconds/{kind}": round(value, 3) for kind, value in sorted(self.seconds.items())},
+        }
+
+
+class Policy:
+    """A run that is being trained, with the snapshot of its current weights once one has been taken."""
+
+    __slots__ = ("client", "meter", "provider", "run_id", "sampler_id", "session_id", "state_id")
+
+    def __init__(
+        self, client: WhitneyClient, *, session_id: str, run_id: str, provider: str, state_id: str | None
+    ) -> None:
+        self.client = client
+        self.session_id = session_id
+        self.run_id = run_id
+        self.provider = provider
+        self.state_id = state_id
+        self.sampler_id: str | None = None
+        self.meter = Meter()
+
+    def count(self, kind: str, result: dict[str, Any], handle: OperationHandle) -> Completed:
+        """Put a finished operation on the meter."""
+        self.meter.count(kind, handle.usage, handle.seconds)
+        return Completed(kind, result)
+
+    def take_meter(self) -> Meter:
+        """What has been counted since the last call."""
+        taken, self.meter = self.meter, Meter()
+        return taken

@@ -1,0 +1,89 @@
+"""Score what was sampled: one Prefect task a batch, whatever it holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from tasks import rewards
+from tasks.completion import Completion
+from tasks.examples import Example
+from tasks.policy import Opaque
+from tasks.rendering import Renderer
+from tasks.rewards import RewardTerm
+
+
+class Group:
+    """The completions of one prompt, as sampled, and what each was worth (None: could not be scored)."""
+
+    __slots__ = ("by_function", "example", "prompt_tokens", "rewards", "sequences", "texts")
+
+    def __init__(self, example: Example, prompt_tokens: list[int], sequences: list[dict[str, Any]]) -> None:
+        self.example = example
+        self.prompt_tokens = prompt_tokens
+        self.sequences = sequences
+        self.texts: list[str] = []
+        self.rewards: list[float | None] = []
+        self.by_function: dict[str, list[float | None]] = {}
+
+    def completions(self, renderer: Renderer) -> list[Completion]:
+        """What reward functions see: text, never token ids."""
+        self.texts = [renderer.decode(sequence["tokens"]) for sequence in self.sequences]
+        return [
+            Completion(
+                prompt=self.example.messages,
+                text=text,
+                token_count=len(sequence["tokens"]),
+                finished=sequence["stop_reason"] == "stop",
+                example=self.example,
+            )
+            for text, sequence in zip(self.texts, self.sequences, strict=True)
+        ]
+
+    def sample_rows(self) -> list[dict[str, Any]]:
+        """Rows of a samples file: texts and rewards, for people to read."""
+        return [
+            {
+                "id": self.example.id,
+                "prompt": self.example.messages[-1]["content"],
+                "answer": self.example.answer,
+                "completion": text,
+                "reward": reward,
+                "tokens": len(sequence["tokens"]),
+                "stop_reason": sequence["stop_reason"],
+            }
+            for text, reward, sequence in zip(self.texts, self.rewards, self.sequences, strict=True)
+        ]
+
+
+class Scored:
+    """Groups with their rewards, and why some completions have none."""
+
+    __slots__ = ("failures", "groups")
+
+    def __init__(self, groups: list[Group], failures: dict[str, int]) -> None:
+        self.groups = groups
+        self.failures = Counter(failures)
+
+
+@task(name="score", cache_policy=NO_CACHE, persist_result=False, retries=0)
+async def score(renderer: Renderer, groups: Opaque, terms: Sequence[RewardTerm], timeout_s: float) -> Scored:
+    """Give every completion of every group its reward.
+
+    Raises:
+        ValueError: a reward function that does not exist or cannot be called as configured.
+    """
+    batch: list[Group] = groups.value
+    completions = [completion for group in batch for completion in group.completions(renderer)]
+    scores = await rewards.score(completions, terms, timeout_s=timeout_s)
+    start = 0
+    for group in batch:
+        end = start + len(group.sequences)
+        group.rewards = scores.total[start:end]
+        group.by_function = {name: values[start:end] for name, values in scores.by_function.items()}
+        start = end
+    return Scored(batch, scores.failures)

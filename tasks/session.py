@@ -1,0 +1,45 @@
+"""The life of a session and its run, one Prefect task a step. Never cached: a cached session is a dead session."""
+
+from __future__ import annotations
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from whitney.client import WhitneyClient
+from whitney.types import CreateRun
+
+
+@task(cache_policy=NO_CACHE, persist_result=False, retries=0)
+async def create_session(client: WhitneyClient, create_key: str, labels: dict[str, str]) -> str:
+    """Open a session; labels are on it before anything is billed, so that hooks and the reaper can find it."""
+    return (await client.create_session(create_key=create_key, labels=labels)).session_id
+
+
+@task(cache_policy=NO_CACHE, persist_result=False, retries=0)
+async def create_run(client: WhitneyClient, session_id: str, request: CreateRun) -> str:
+    """Create a run: fresh, or restored from a state or an adapter."""
+    return (await client.create_run(session_id, request)).run_id
+
+
+@task(cache_policy=NO_CACHE, persist_result=False, retries=0)
+async def finish_run(client: WhitneyClient, run_id: str) -> None:
+    """Ask the run to end once its queue is empty."""
+    await client.finish(run_id)
+
+
+@task(cache_policy=NO_CACHE, persist_result=False, retries=0)
+async def cancel_run(client: WhitneyClient, run_id: str) -> None:
+    """Ask the run to end now."""
+    await client.cancel(run_id)
+
+
+@task(cache_policy=NO_CACHE, persist_result=False, retries=0)
+async def wait_terminal(client: WhitneyClient, run_id: str, timeout_s: float = 300.0) -> str:
+    """Wait until the run is finished, cancelled or failed; returns which."""
+    return (await client.wait_terminal(run_id, timeout_s=timeout_s)).status
+
+
+@task(cache_policy=NO_CACHE, persist_result=False, retries=0)
+async def close_session(client: WhitneyClient, session_id: str) -> None:
+    """Close a session whose runs are terminal."""
+    await client.close_session(session_id)
