@@ -1,6 +1,8 @@
 import shutil
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 import models
 from tasks.data import DataSource, load
@@ -130,3 +132,15 @@ def test_smollm2s_tokens_are_those_of_transformers():
         renderer.prompt_tokens(QUESTION)
         == peer.apply_chat_template(list(QUESTION.messages), add_generation_prompt=True, return_dict=True)["input_ids"]
     )
+
+
+def test_what_a_tokenizer_would_add_cut_off_or_fill_up_by_itself_is_left_out(tiny, tmp_path):
+    folder = shutil.copytree(tiny.path, tmp_path / "eager")
+    tokenizer = Tokenizer.from_file(str(tiny.tokenizer_path))
+    tokenizer.post_processor = TemplateProcessing(single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)])
+    tokenizer.enable_truncation(8)
+    tokenizer.enable_padding(length=64, pad_token="<|endoftext|>")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    eager, plain = Renderer(models.ModelFolder("eager", folder)), Renderer(tiny)
+    assert eager.prompt_tokens(QUESTION) == plain.prompt_tokens(QUESTION)
+    assert eager.completion_tokens("5") == plain.completion_tokens("5")

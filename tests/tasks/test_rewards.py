@@ -284,6 +284,19 @@ async def test_cancelling_the_scoring_ends_its_processes(graders):
     assert not set(psutil.Process().children()) - before
 
 
+async def test_a_pool_that_was_interrupted_never_gives_the_next_batch_an_old_answer(graders):
+    term = RewardTerm("graders:length_of_text")
+    async with RewardPool(workers=1) as pool:
+        await score([reply("warm")], [term], pool=pool)
+        for interruption in range(20):
+            scoring = asyncio.create_task(score([reply("x" * 7)], [term], pool=pool))
+            for _ in range(interruption % 5):
+                await asyncio.sleep(0)
+            scoring.cancel()
+            await asyncio.gather(scoring, return_exceptions=True)
+        assert (await score([reply("abc")], [term], pool=pool)).total == [3.0]
+
+
 async def test_a_pool_serves_several_batches_at_once_and_keeps_their_answers_apart(graders):
     async with RewardPool(workers=2) as pool:
         batches = [[reply("x" * size) for size in range(start, start + 10)] for start in (1, 21, 41)]
