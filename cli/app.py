@@ -1,0 +1,57 @@
+"""The `whitney` command: what is there, and how an error becomes a sentence and an exit status.
+
+Exit status: 0 done; 1 a run or a check failed; 2 something the user can mend, nothing was left open; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from cyclopts import App, CycloptsError
+
+from cli.failures import INTERRUPTED, USER_MISTAKE, RunFailedError, is_user_mistake
+
+app = App(
+    name="whitney",
+    help="LLM post-training as durable Prefect pipelines over the Whitney training API.",
+    version=lambda: version("whitney-pipelines"),
+    result_action="return_value",
+)
+# Each command is imported when it is called: `whitney --help` needs neither Prefect nor torch.
+app.command("cli.demo:demo", name="demo", help="Watch a small model learn to add: gateway, Prefect, GRPO, one command.")
+app.command("cli.run:run", name="run", help="Train what a configuration says.")
+app.command("cli.init:init", name="init", help="Write a commented configuration to start from.")
+app.command("cli.serve:serve", name="serve", help="Serve Whitney on this machine, training on its CPU.")
+app.command("cli.smoke:smoke", name="smoke", help="Prove on a live endpoint that operations mean what we think.")
+app.command("cli.doctor:doctor", name="doctor", help="Check versions, key, gateway, Prefect, model cache and disk.")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    sys.exit(run_command(sys.argv[1:] if arguments is None else arguments))
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command; its exit status. An error that is nobody's mistake but ours keeps its traceback."""
+    try:
+        return int(app(arguments, exit_on_error=False, print_error=False) or 0)
+    except CycloptsError as error:
+        return _say(f"{error}\nSee: whitney --help", USER_MISTAKE)
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # `whitney doctor | head`
+        sys.stderr.close()
+        return 1
+    except RunFailedError as error:
+        return _say(str(error), 1)
+    except Exception as error:
+        if is_user_mistake(error):
+            return _say(str(error), USER_MISTAKE)
+        raise
+
+
+def _say(message: str, status: int) -> int:
+    print(f"whitney: {message}", file=sys.stderr)
+    return status

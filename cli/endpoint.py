@@ -1,0 +1,84 @@
+"""Where a command finds Whitney: what the environment names, a gateway that runs here, or one for this command only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dotenv import dotenv_values
+
+from cli.local_extra import require_local_extra
+from whitney.errors import ConfigurationError
+from whitney.settings import resolve_settings
+
+PROJECT_DATA = Path(".whitney")
+VARIABLES = ("WHITNEY_BASE_URL", "WHITNEY_API_KEY")
+
+Say = Callable[[str], None]
+
+
+@contextmanager
+def endpoint(model: str, provider: str, *, embedded: bool | None, say: Say) -> Iterator[None]:
+    """Make sure that Whitney answers while the block runs.
+
+    `embedded` True: always a gateway of one's own; False: never; None: only when there is no other.
+
+    Raises:
+        ConfigurationError: there is none, and none may be started; or what is configured cannot be used.
+    """
+    if embedded or (embedded is None and not _configured()):
+        with embedded_gateway(model, provider, say=say):
+            yield
+    else:
+        say(f"Whitney at {resolve_settings().base_url}")
+        yield
+
+
+def _configured() -> bool:
+    """Whether an endpoint is named or running here. One that is named badly is an error, not a reason for another."""
+    try:
+        resolve_settings()
+    except ConfigurationError:
+        if (dotenv_values(".env") | dict(os.environ)).get(VARIABLES[0]):
+            raise
+        return False
+    return True
+
+
+@contextmanager
+def embedded_gateway(model: str, provider: str, *, say: Say) -> Iterator[None]:
+    """A gateway for as long as the block runs, named by the environment of this process and its children.
+
+    Its data folder goes with it, so saved states do too; after an error it stays, for its log to be read.
+
+    Raises:
+        UsageError: the gateway's dependencies are not installed.
+        ModelError: the model is unknown or cannot be fetched.
+    """
+    require_local_extra()
+    import models
+    from gateway.launch import start_gateway
+
+    models.resolve(model, progress=say)  # here, where the download's progress can be seen
+    data_dir = PROJECT_DATA / "gateways" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    say(f"Starting an embedded gateway with {model} for this run (data in {data_dir})")
+    former = {name: os.environ.get(name) for name in VARIABLES}
+    with start_gateway(data_dir, provider=provider, models=(model,)) as gateway:
+        os.environ.update(zip(VARIABLES, (gateway.base_url, gateway.api_key), strict=True))
+        try:
+            yield
+        finally:
+            for name, value in former.items():
+                _restore(name, value)
+    shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def _restore(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value

@@ -1,0 +1,64 @@
+"""Which errors are the user's to mend, and what an interrupt means."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+USER_MISTAKE = 2
+INTERRUPTED = 130
+
+
+class UsageError(Exception):
+    """The command cannot do what it was asked; the message says what to change. Nothing is left behind."""
+
+
+class RunFailedError(Exception):
+    """A run was under way and failed; its session has been closed. The message says where to look."""
+
+
+def is_user_mistake(error: BaseException) -> bool:
+    """Whether the error's message is all that its reader needs: configuration, data, model, endpoint, key.
+
+    The classes are imported here, once there is an error: a command that has not failed need not wait for them.
+    """
+    from flows.load_config import ConfigError
+    from models.errors import ModelError
+    from tasks.examples import DataError
+    from tasks.rendering import RenderingError
+    from whitney.errors import ConfigurationError, ConnectionFailedError, UnauthorizedError
+
+    mistakes = (
+        UsageError,
+        ConfigError,
+        DataError,
+        ModelError,
+        RenderingError,
+        ConfigurationError,
+        ConnectionFailedError,
+        UnauthorizedError,
+    )
+    return isinstance(error, mistakes)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Take SIGTERM for Ctrl-C, and hear Ctrl-C even when started with it ignored (`whitney run … &` in a script).
+
+    So that a session is closed whoever ends the process, short of SIGKILL.
+    """
+
+    def as_interrupt(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    former = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, as_interrupt),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,31 @@
+"""Prefect in the terminal's process: set up before it is imported, kept quiet, its pages found."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+
+def configure(*, verbose: bool) -> None:
+    """Settings that Prefect reads once, when it is imported; what the user has set stays.
+
+    Without `verbose` the terminal shows Prefect's own warnings only. What flow and task runs log, tracebacks included,
+    goes where it always goes: to the Prefect API, and its UI.
+    """
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    # A server that starts beside a busy training engine takes longer than Prefect's default of 20 s.
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+    if not verbose:
+        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
+        for name in ("prefect.flow_runs", "prefect.task_runs"):
+            logging.getLogger(name).propagate = False  # they have a handler of their own, the API's
+
+
+def flow_run_page(flow_run_id: str | None) -> str | None:
+    """The address of a flow run in the Prefect UI; None when there is no lasting server to show it."""
+    from prefect.settings import PREFECT_API_URL
+    from prefect.utilities.urls import url_for
+
+    if flow_run_id is None or not PREFECT_API_URL.value():
+        return None
+    return url_for("flow-run", obj_id=flow_run_id)

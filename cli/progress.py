@@ -1,0 +1,119 @@
+"""A run in the terminal, told by the flow's events: a bar where there is a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from tasks.events import Event
+
+
+class RunProgress:
+    """A listener for `tasks.events`; also remembers what an error message needs to know."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.allocated = False
+        self.folder: str | None = None
+        self._done = 0
+        self._tokens = 0
+        self._began: float | None = None
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        if console.is_terminal:
+            columns = ("[bold]{task.description}", "{task.fields[facts]}")
+            self._bar = Progress(
+                TextColumn(columns[0]),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn(columns[1]),
+                TimeElapsedColumn(),
+                console=console,
+            )
+
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event; those without a line of their own are passed over."""
+        facts = event.facts
+        if event.kind == "prepared":
+            self._prepared(facts)
+        elif event.kind == "session_opened":
+            self.allocated = True
+            self.say(f"Session {facts['session_id']}, run {facts['run_id']}")
+        elif event.kind == "evaluated":
+            self.say(f"Held out, {facts['when']} training: {measured(facts)}")
+        elif event.kind == "cycle":
+            self._cycle(int(facts["cycle"]), int(facts["cycles"]), facts["metrics"])
+        elif event.kind == "exported":
+            self.say(f"Adapter in {facts['path']}")
+
+    def say(self, line: str) -> None:
+        """A line above the bar, or just a line."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _prepared(self, facts: Mapping[str, Any]) -> None:
+        self.folder = str(facts["folder"])
+        for warning in facts.get("warnings", ()):
+            self.say(f"Warning: {warning}")
+        self.say(
+            f"{facts['algorithm']} on {facts.get('model')}: {facts['cycles']} cycles, {facts['train']} training and "
+            f"{facts['heldout']} held-out examples; run folder {self.folder}"
+        )
+        if self._bar:
+            self._task = self._bar.add_task(str(facts["algorithm"]), total=facts["cycles"], facts="")
+
+    def _cycle(self, cycle: int, cycles: int, metrics: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now - float(metrics.get("seconds/cycle", 0.0))
+        self._done += 1
+        self._tokens += sum(int(metrics.get(f"tokens/{kind}", 0)) for kind in ("prefill", "sampled", "trained"))
+        left = (now - self._began) / self._done * (cycles - cycle - 1)
+        line = f"{headline(metrics)}  {self._tokens:,} tokens  ETA {_minutes(left)}"
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, completed=cycle + 1, facts=line)
+        else:
+            self.say(f"cycle {cycle + 1}/{cycles}  {line}")
+
+
+def headline(metrics: Mapping[str, Any]) -> str:
+    """The numbers of a cycle that say whether it learns."""
+    shown = {
+        "reward": "reward_mean",
+        "no signal": "zero_signal_fraction",
+        "cut off": "length_fraction",
+        "loss/token": "loss_per_token",
+    }
+    return "  ".join(f"{label} {metrics[key]:.3f}" for label, key in shown.items() if metrics.get(key) is not None)
+
+
+def measured(evaluation: Mapping[str, Any]) -> str:
+    """A held-out evaluation in one line."""
+    parts = []
+    if evaluation.get("accuracy") is not None:
+        how = f"{evaluation['samples']} × {evaluation['prompts']} replies at temperature {evaluation['temperature']:g}"
+        parts.append(f"accuracy {evaluation['accuracy']:.1%} ({how})")
+    if evaluation.get("greedy_accuracy") is not None:
+        parts.append(f"greedy {evaluation['greedy_accuracy']:.1%}")
+    if evaluation.get("loss") is not None:
+        parts.append(f"loss {evaluation['loss']:.3f} nats per token")
+    return ", ".join(parts) or "nothing measured"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

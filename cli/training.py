@@ -1,0 +1,72 @@
+"""Run a flow in this process, watched from the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+
+from cli.failures import RunFailedError, UsageError, is_user_mistake
+from cli.prefect_setup import flow_run_page
+from cli.progress import RunProgress, measured
+from flows import FLOWS
+from flows.config import FlowConfig
+from tasks.events import listening
+
+
+def train(algorithm: str, config: FlowConfig, console: Console) -> dict[str, Any]:
+    """Run the algorithm's flow to its end; its summary.
+
+    Raises:
+        UsageError: the input was wrong; nothing had been allocated.
+        RunFailedError: it failed on the way.
+        KeyboardInterrupt: it was interrupted; the session has been closed.
+    """
+    with RunProgress(console) as progress, listening(progress):
+        try:
+            flow_run = cast("Coroutine[Any, Any, dict[str, Any]]", FLOWS[algorithm](config))
+            return asyncio.run(flow_run)
+        except Exception as error:
+            # Until a session is open, ValueError is how a flow says that its input cannot work.
+            if is_user_mistake(error) or (isinstance(error, ValueError) and not progress.allocated):
+                raise UsageError(str(error)) from error
+            raise RunFailedError(_obituary(error, progress.folder)) from error
+
+
+def show_summary(summary: dict[str, Any], console: Console) -> None:
+    """What a reader wants first: did it learn, and where is what."""
+    for when in ("before", "after"):
+        if evaluation := summary.get(f"evaluation_{when}"):
+            _say(console, f"Held out {when + ':':<8} {measured(evaluation)}")
+    operations = sum(summary.get("operations", {}).values())
+    tokens = ", ".join(f"{count:,} {kind}" for kind, count in summary.get("tokens", {}).items())
+    _say(console, f"Billed:    {operations} operations; tokens: {tokens}; open sessions: {summary['open_sessions']}")
+    _say(console, f"Run:       {summary['run_folder']}")
+    _say(console, f"Adapter:   {summary['adapter']}")
+    if page := flow_run_page(summary.get("flow_run_id")):
+        _say(console, f"Prefect:   {page}")
+
+
+def _obituary(error: Exception, folder: str | None) -> str:
+    lines = [f"the run failed: {str(error) or type(error).__name__}"]
+    if folder is not None:
+        lines.append(f"what it left: {folder}")
+        page = flow_run_page(_owner(Path(folder)))
+        lines.append(f"its log: {page}" if page else "its log: start again with --verbose")
+    return "\n".join(lines)
+
+
+def _owner(folder: Path) -> str | None:
+    try:
+        owner = json.loads((folder / "config.json").read_text(encoding="utf-8"))["flow_run_id"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return str(owner)
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
