@@ -17,6 +17,10 @@ ProviderName = Literal["local", "modal", "tinker"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 
 
+class ConfigError(ValueError):
+    """The configuration cannot be used. The message lists every mistake, one a line; nothing has been allocated."""
+
+
 class Section(BaseModel):
     """One table of a configuration."""
 

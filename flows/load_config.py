@@ -10,13 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from flows.config import FlowConfig, GrpoConfig, SftConfig
+from flows.config import ConfigError, FlowConfig, GrpoConfig, SftConfig
+
+__all__ = ["CONFIGS", "ConfigError", "load_config", "parse_config"]
 
 CONFIGS: dict[str, type[FlowConfig]] = {"grpo": GrpoConfig, "sft": SftConfig}
-
-
-class ConfigError(ValueError):
-    """The configuration cannot be used. The message lists every mistake, one a line; nothing has been allocated."""
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> tuple[str, FlowConfig]:

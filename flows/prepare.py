@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import models
 from algorithms import ALGORITHMS, require_advertised_loss, require_runnable
-from flows.config import FlowConfig, GrpoConfig, RewardConfig
+from flows.config import ConfigError, FlowConfig, GrpoConfig, RewardConfig
 from tasks import data as data_sets
 from tasks.credentials import settings_for
 from tasks.data import DataSet, DataSource, Example
@@ -131,22 +132,34 @@ async def prepare(algorithm: str, config: FlowConfig) -> tuple[WhitneyClient, Pr
     """Connect and check; on any error the client is closed again.
 
     Raises:
-        ValueError: what cannot work, with the field to change.
+        ConfigError: what cannot work here, with the field to change.
+        DataError, RenderingError, ModelError: data, chat template or model files cannot be used.
         WhitneyError: the endpoint is unreachable, or refuses the key.
     """
-    for loss in ALGORITHMS[algorithm].losses:
-        require_advertised_loss(config.model.provider, loss)
-    texts = await asyncio.to_thread(_load, config)
-    settings = await asyncio.to_thread(settings_for, config.credentials_block)
-    client = WhitneyClient(settings)
-    try:
-        rows = (await client.capabilities()).rows
-        prepared = Prepared(algorithm, config, texts, _capability(rows, config, texts))
-        _require(prepared)
-    except BaseException:
-        await client.aclose()
-        raise
+    with _as_config_error():
+        for loss in ALGORITHMS[algorithm].losses:
+            require_advertised_loss(config.model.provider, loss)
+        texts = await asyncio.to_thread(_load, config)
+        client = WhitneyClient(await asyncio.to_thread(settings_for, config.credentials_block))
+        try:
+            rows = (await client.capabilities()).rows
+            prepared = Prepared(algorithm, config, texts, _capability(rows, config, texts))
+            _require(prepared)
+        except BaseException:
+            await client.aclose()
+            raise
     return client, prepared
+
+
+@contextmanager
+def _as_config_error() -> Iterator[None]:
+    """The maths, the loss table and the rewards raise plain ValueErrors about what the configuration asked for."""
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is ValueError:
+            raise ConfigError(str(error)) from error
+        raise
 
 
 def _load(config: FlowConfig) -> Texts:
@@ -176,15 +189,15 @@ def _capability(rows: Sequence[CapabilityRow], config: FlowConfig, texts: Texts)
     row = next((row for row in rows if (row.provider, row.model) == wanted), None)
     if row is None:
         served = ", ".join(f"{row.provider}/{row.model}" for row in rows) or "nothing"
-        raise ValueError(
+        raise ConfigError(
             f"model.provider = {wanted[0]!r}, model.name = {wanted[1]!r}: not served here; this gateway serves {served}"
         )
     if config.lora.rank > row.max_lora_rank:
-        raise ValueError(
+        raise ConfigError(
             f"lora.rank = {config.lora.rank}: {row.provider}/{row.model} takes at most {row.max_lora_rank}"
         )
     if row.tokenizer_sha256 and row.tokenizer_sha256 != texts.tokenizer_sha256:
-        raise ValueError(
+        raise ConfigError(
             f"the tokenizer of {texts.renderer.model_name!r} is not the one {row.provider}/{row.model} was loaded "
             "with: token ids would mean other words. Set model.tokenizer to the model's own folder"
         )
@@ -197,11 +210,11 @@ def _require(prepared: Prepared) -> None:
     imitates = not prepared.rewards
     without = sum(example.answer is None for example in examples)
     if without and (imitates or needs_answer(prepared.rewards)):
-        raise ValueError(
+        raise ConfigError(
             f"{prepared.config.data.source}: {without} of {len(examples)} examples have no `answer`, which "
             + ("SFT imitates" if imitates else "the reward compares with")
         )
     if all(len(prepared.renderer.prompt_tokens(example)) >= prepared.context_tokens for example in examples[:64]):
-        raise ValueError(
+        raise ConfigError(
             f"every prompt fills the context of {prepared.context_tokens} tokens: shorten the prompts or the template"
         )
