@@ -18,6 +18,7 @@ from flows.prepare import Prepared, prepare
 from tasks.events import emit
 from tasks.policy import Policy
 from tasks.report import Report
+from tasks.rewards import RewardPool
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.labels import CREATE_KEY
@@ -27,7 +28,7 @@ from whitney.types import CreateRun, Initial, LoraConfig
 class Attempt:
     """What a training flow and its subflows share. No `__dict__`: Prefect stores its name where it is a parameter."""
 
-    __slots__ = ("_began", "_report", "client", "config", "folder", "inputs", "rows", "scope", "states")
+    __slots__ = ("_began", "_report", "client", "config", "folder", "inputs", "pool", "rows", "scope", "states")
 
     def __init__(
         self, config: FlowConfig, inputs: Prepared, client: WhitneyClient, folder: RunFolder, scope: SessionScope
@@ -37,6 +38,7 @@ class Attempt:
         self.client = client
         self.folder = folder
         self.scope = scope
+        self.pool = RewardPool(timeout_s=config.reward_timeout_s)
         self.rows: list[Row] = []
         self.states: list[dict[str, Any]] = []
         self._report = Report(inputs.algorithm, config.cycles, folder.path.name)
@@ -72,6 +74,7 @@ class Attempt:
             else:
                 await self.scope.abandon()
         finally:
+            await self.pool.close()
             await self.client.aclose()
 
     def blocks(self) -> Iterator[Block]:

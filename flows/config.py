@@ -58,7 +58,10 @@ class DataConfig(Section):
         '`prompt` or `messages` and `answer`, or "reasoning-gym:TASK".',
     )
     heldout: str | None = Field(None, description="JSONL file of held-out examples; default: split the source.")
-    heldout_fraction: Fraction = Field(0.1, description="Share of the source that is held out when no file is given.")
+    heldout_fraction: Fraction = Field(
+        0.1,
+        description="Share of the source that is held out when no file is given; shipped sets have a split of their own.",
+    )
     limit: PositiveInt | None = Field(None, description="Use only the first so many training examples.")
     reasoning_gym: dict[str, int | float | str | bool] = Field(
         default_factory=dict, description="Arguments of the reasoning-gym task; `size` and `seed` among them."
@@ -114,7 +117,6 @@ class EvaluationConfig(Section):
     greedy: bool = Field(False, description="Also measure one greedy completion per prompt.")
     max_prompts: PositiveInt | None = Field(None, description="Measure on the first so many held-out prompts only.")
     reward: str = Field("number", description="The reward function that says what is correct (score ≥ 1).")
-    reward_timeout_s: Annotated[float, Field(gt=0)] = Field(30.0, description="Hard limit per scored completion.")
 
 
 class FlowConfig(Section):
@@ -126,6 +128,9 @@ class FlowConfig(Section):
     cycles: PositiveInt = Field(16, description="Optimizer steps.")
     save_every: PositiveInt = Field(
         1, description="Cycles per block. A block ends in save_state; a Retry repeats at most one block."
+    )
+    reward_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        30.0, description="Hard limit for scoring one completion with a function of yours, in seconds."
     )
     credentials_block: str | None = Field(
         None, description="Prefect block of type Whitney Credentials; default: WHITNEY_BASE_URL and WHITNEY_API_KEY."
@@ -154,7 +159,6 @@ class GrpoConfig(FlowConfig):
     groups_per_cycle: PositiveInt = Field(8, description="Prompts per cycle.")
     group_size: Annotated[int, Field(ge=2, le=1024)] = Field(8, description="Completions per prompt (G).")
     rewards: list[RewardConfig] = Field(default_factory=lambda: [RewardConfig()], min_length=1)
-    reward_timeout_s: Annotated[float, Field(gt=0)] = Field(30.0, description="Hard limit per scored completion.")
     aggregation: Aggregation = Field(
         "sum", description="How token losses add up to the step's loss; Whitney's own is the plain sum."
     )

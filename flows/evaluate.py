@@ -51,12 +51,11 @@ async def evaluate(
 
 async def _measure(attempt: Attempt, policy: Policy, temperature: float, samples: int, seed_round: int) -> list[Group]:
     """Draw and score `samples` completions of every held-out prompt."""
-    section = attempt.config.evaluation
     examples = attempt.inputs.heldout
     seeds = [request_seed(attempt.config.seed, 0, place, seed_round) for place in range(len(examples))]
     groups, _skipped = await draw(attempt, policy, examples, seeds, num_samples=samples, temperature=temperature)
     inputs = attempt.inputs
-    return (await score(inputs.renderer, Opaque(groups), inputs.evaluation_rewards, section.reward_timeout_s)).groups
+    return (await score(inputs.renderer, Opaque(groups), inputs.evaluation_rewards, attempt.pool)).groups
 
 
 async def _heldout_loss(attempt: Attempt, policy: Policy) -> float:

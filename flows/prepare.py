@@ -21,6 +21,10 @@ from whitney.client import WhitneyClient
 from whitney.types import CapabilityRow
 
 
+# Rendering is proven on so many examples: 0.4 s for 241 of SmolLM2's, and a template's faults show early.
+CHECKED_EXAMPLES = 256
+
+
 class Texts(NamedTuple):
     """Examples, and how they become tokens."""
 
@@ -174,7 +178,8 @@ def _load(config: FlowConfig) -> Texts:
     folder = models.resolve(config.model.tokenizer or config.model.name)
     renderer = Renderer(folder, config.model.chat_template)
     data = data_sets.load(source)
-    renderer.check(data.train[0])
+    for example in data.train[:CHECKED_EXAMPLES]:
+        renderer.check(example)
     return Texts(data, renderer, folder.tokenizer_sha256)
 
 

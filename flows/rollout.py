@@ -51,7 +51,7 @@ async def sample_groups(attempt: Attempt, policy: Policy, config: GrpoConfig, cy
         num_samples=config.group_size,
         temperature=config.sampling.temperature,
     )
-    scored = await score(attempt.inputs.renderer, Opaque(groups), attempt.inputs.rewards, config.reward_timeout_s)
+    scored = await score(attempt.inputs.renderer, Opaque(groups), attempt.inputs.rewards, attempt.pool)
     return Rollouts(groups, skipped, scored.failures)
 
 

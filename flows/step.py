@@ -22,6 +22,10 @@ from tasks.operations import forward_backward, in_order, optim_step, save_state
 from tasks.policy import Policy
 
 
+# A metric must not overflow where log-probs are absurd; e^30 says so well enough.
+LARGEST_LOG_RATIO = 30.0
+
+
 async def train_step(
     attempt: Attempt,
     policy: Policy,
@@ -71,7 +75,7 @@ def _agreement(data: Sequence[Datum], loss_outputs: Sequence[dict[str, Any]]) ->
     if "logprobs" not in data[0]["loss_inputs"]:
         return {"loss_per_token": -math.fsum(trained) / tokens}
     sampled = sampled_logprobs(data)
-    ratios = [math.exp(new - old) for new, old in zip(trained, sampled, strict=True)]
+    ratios = [math.exp(min(new - old, LARGEST_LOG_RATIO)) for new, old in zip(trained, sampled, strict=True)]
     kl = kl_estimate(sampled, trained)
     return {
         "kl_sampler_trainer": kl.k1,

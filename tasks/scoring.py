@@ -14,7 +14,7 @@ from tasks.completion import Completion
 from tasks.examples import Example
 from tasks.policy import Opaque
 from tasks.rendering import Renderer
-from tasks.rewards import RewardTerm
+from tasks.rewards import RewardPool, RewardTerm
 
 
 class Group:
@@ -71,15 +71,15 @@ class Scored:
 
 
 @task(name="score", cache_policy=NO_CACHE, persist_result=False, retries=0)
-async def score(renderer: Renderer, groups: Opaque, terms: Sequence[RewardTerm], timeout_s: float) -> Scored:
-    """Give every completion of every group its reward.
+async def score(renderer: Renderer, groups: Opaque, terms: Sequence[RewardTerm], pool: RewardPool) -> Scored:
+    """Give every completion of every group its reward; the pool's workers stay warm from batch to batch.
 
     Raises:
         ValueError: a reward function that does not exist or cannot be called as configured.
     """
     batch: list[Group] = groups.value
     completions = [completion for group in batch for completion in group.completions(renderer)]
-    scores = await rewards.score(completions, terms, timeout_s=timeout_s)
+    scores = await rewards.score(completions, terms, pool=pool)
     start = 0
     for group in batch:
         end = start + len(group.sequences)
