@@ -1,7 +1,7 @@
 """`tiny`: a two-layer Llama of 64 symbols, built from a seed, on which whole pipelines run in a second.
 
-It knows nothing, but it learns: the embedding is wide enough (0.3) for a start near the uniform distribution and for
-GRPO to find a way from there. Its tokenizer reads characters, so that a prompt can be read by eye.
+It knows nothing, but it learns: embeddings of this width (0.3) start it at an entropy of about 2 nats of a possible
+4.2, broad enough for GRPO to find a way. Its tokenizer reads characters, so that a prompt can be read by eye.
 """
 
 from __future__ import annotations
