@@ -50,7 +50,7 @@ def run(quick: bool = False) -> dict[str, float]:
 
 async def _skeleton() -> float:
     """One cycle of the cookbook's loop: an operation, its answer, the next operation."""
-    async with WhitneyClient(WhitneySettings()) as client:  # type: ignore[call-arg]  # read from the environment
+    async with WhitneyClient(WhitneySettings()) as client:
         row = (await client.capabilities()).rows[0]
         session = await client.create_session(create_key="skeleton")
         request = CreateRun(create_key="skeleton", provider=row.provider, model=row.model)

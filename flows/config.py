@@ -60,7 +60,7 @@ class DataConfig(Section):
     heldout: str | None = Field(None, description="JSONL file of held-out examples; default: split the source.")
     heldout_fraction: Fraction = Field(
         0.1,
-        description="Share of the source that is held out when no file is given; shipped sets have a split of their own.",
+        description="Share that is held out when no file is given; shipped sets have a split of their own.",
     )
     limit: PositiveInt | None = Field(None, description="Use only the first so many training examples.")
     reasoning_gym: dict[str, int | float | str | bool] = Field(

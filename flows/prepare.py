@@ -20,7 +20,6 @@ from tasks.rewards import RewardTerm, check_spec, needs_answer
 from whitney.client import WhitneyClient
 from whitney.types import CapabilityRow
 
-
 # Rendering is proven on so many examples: 0.4 s for 241 of SmolLM2's, and a template's faults show early.
 CHECKED_EXAMPLES = 256
 

@@ -21,7 +21,6 @@ from tasks.events import emit
 from tasks.operations import forward_backward, in_order, optim_step, save_state
 from tasks.policy import Policy
 
-
 # A metric must not overflow where log-probs are absurd; e^30 says so well enough.
 LARGEST_LOG_RATIO = 30.0
 

@@ -1,0 +1,77 @@
+"""Configurations: every mistake is named, with the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.config import GrpoConfig, SftConfig
+from flows.load_config import ConfigError, load_config, parse_config
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_names_its_algorithm_and_becomes_that_algorithms_configuration(tmp_path: Path) -> None:
+    path = written(tmp_path, 'algorithm = "grpo"\ncycles = 3\n[lora]\nrank = 4\n[[rewards]]\nfunction = "exact"\n')
+    algorithm, config = load_config(path)
+    assert algorithm == "grpo"
+    assert isinstance(config, GrpoConfig)
+    assert (config.cycles, config.lora.rank, config.rewards[0].function) == (3, 4, "exact")
+
+
+def test_overrides_are_put_over_the_file_with_toml_values_or_bare_strings(tmp_path: Path) -> None:
+    path = written(tmp_path, 'algorithm = "sft"\n[lora]\nrank = 4\n')
+    _, config = load_config(path, ["lora.rank=8", "data.source=capitals", "optimizer.learning_rate=2e-4"])
+    assert isinstance(config, SftConfig)
+    assert (config.lora.rank, config.data.source, config.optimizer.learning_rate) == (8, "capitals", 2e-4)
+
+
+def test_every_mistake_is_listed_at_once(tmp_path: Path) -> None:
+    path = written(tmp_path, 'algorithm = "grpo"\ncycels = 3\ngroup_size = 1\n[optimizer]\nlearning_rate = "fast"\n')
+    with pytest.raises(ConfigError) as raised:
+        load_config(path)
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 3
+    assert any("unknown field 'cycels' — did you mean 'cycles'?" in line for line in lines)
+    assert any("group_size = 1" in line and "2" in line for line in lines)
+    assert any("optimizer.learning_rate = 'fast'" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"algorithm": "grop"}, "did you mean 'grpo'?"),
+        ({}, "algorithm = None is not known; known: grpo, sft"),
+        ({"algorithm": "grpo", "lora": {"rnk": 2}}, "unknown field 'lora.rnk' — did you mean 'rank'?"),
+        ({"algorithm": "grpo", "rewards": [{"fn": "exact"}]}, "unknown field 'rewards.0.fn'"),
+        ({"algorithm": "grpo", "name": "../escape"}, "name = '../escape'"),
+    ],
+)
+def test_a_mistake_names_the_field_and_what_is_known(table: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_config(table)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"), [("cycles", "field.name=value"), ("cycles.x=1", "'cycles' is not a table")]
+)
+def test_an_override_that_is_none_says_how_to_write_it(tmp_path: Path, override: str, said: str) -> None:
+    path = written(tmp_path, 'algorithm = "grpo"\ncycles = 3\n')
+    with pytest.raises(ConfigError) as raised:
+        load_config(path, [override])
+    assert said in str(raised.value)
+
+
+def test_a_missing_file_and_a_broken_one_are_said_plainly(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as missing:
+        load_config(tmp_path / "none.toml")
+    assert "no such file" in str(missing.value)
+    with pytest.raises(ConfigError) as broken:
+        load_config(written(tmp_path, "cycles = = 3"))
+    assert "not valid TOML" in str(broken.value)
