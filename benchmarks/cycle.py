@@ -82,11 +82,11 @@ async def _skeleton() -> float:
 
 def _flow(cycles: int, folder: Path) -> float:
     """Seconds a cycle of the GRPO flow, by the wall clock from one saved block to the next."""
-    from prefect.testing.utilities import prefect_test_harness  # noqa: PLC0415 - reads PREFECT_HOME when imported
+    from prefect.testing.utilities import prefect_test_harness
 
-    import flows  # noqa: PLC0415
-    from flows.config import DataConfig, EvaluationConfig, GrpoConfig, ModelConfig, RewardConfig  # noqa: PLC0415
-    from tasks.events import Event, listening  # noqa: PLC0415
+    import flows
+    from flows.config import DataConfig, EvaluationConfig, GrpoConfig, ModelConfig, RewardConfig
+    from tasks.events import Event, listening
 
     saved: list[float] = []
 
