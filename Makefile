@@ -10,13 +10,14 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench lock
+.PHONY: help demo test lint bench docs lock
 
 help:
 	@echo "make demo   watch a small language model learn to add, in the terminal and in the Prefect UI"
 	@echo "make test   lint, types, import rules, tests"
 	@echo "make lint   the first three of these"
 	@echo "make bench  measure; prints a table, writes benchmarks/results.json"
+	@echo "make docs   write the pages that are made from the code"
 	@echo "make lock   pin what is installed in requirements.lock"
 
 demo: .venv/installed-local
@@ -33,6 +34,10 @@ lint: .venv/installed-test
 
 bench: .venv/installed-test
 	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: .venv/installed-test
+	$(BIN)/python -m tasks.glossary > docs/metrics.md
+	$(BIN)/python -m cli.config_pages > docs/configuration.md
 
 lock: .venv/installed-test
 	(sed '/^[^#]/,$$d' requirements.lock; $(PIP) freeze --exclude-editable --exclude torch | grep -v '^nvidia-') > lock.new

@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from cyclopts import App, CycloptsError
 
-from cli.failures import INTERRUPTED, USER_MISTAKE, RunFailedError, is_user_mistake
+from cli.failures import INTERRUPTED, USER_MISTAKE, CommandFailedError, is_user_mistake
 
 app = App(
     name="whitney",
@@ -44,7 +44,7 @@ def run_command(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # `whitney doctor | head`
         sys.stderr.close()
         return 1
-    except RunFailedError as error:
+    except CommandFailedError as error:
         return _say(str(error), 1)
     except Exception as error:
         if is_user_mistake(error):

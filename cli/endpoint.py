@@ -6,16 +6,18 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from dotenv import dotenv_values
 
+from cli.failures import CommandFailedError
 from cli.local_extra import require_local_extra
 from whitney.errors import ConfigurationError
 from whitney.settings import resolve_settings
 
 PROJECT_DATA = Path(".whitney")
+STARTUP_S = 180.0
 VARIABLES = ("WHITNEY_BASE_URL", "WHITNEY_API_KEY")
 
 Say = Callable[[str], None]
@@ -57,17 +59,24 @@ def embedded_gateway(model: str, provider: str, *, say: Say) -> Iterator[None]:
 
     Raises:
         UsageError: the gateway's dependencies are not installed.
+        CommandFailedError: the gateway does not come up.
         ModelError: the model is unknown or cannot be fetched.
     """
     require_local_extra()
     import models
-    from gateway.launch import start_gateway
+    from gateway.launch import LaunchError, start_gateway
 
     models.resolve(model, progress=say)  # here, where the download's progress can be seen
     data_dir = PROJECT_DATA / "gateways" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     say(f"Starting an embedded gateway with {model} for this run (data in {data_dir})")
     former = {name: os.environ.get(name) for name in VARIABLES}
-    with start_gateway(data_dir, provider=provider, models=(model,)) as gateway:
+    with ExitStack() as stack:
+        try:
+            gateway = stack.enter_context(
+                start_gateway(data_dir, provider=provider, models=(model,), timeout_s=STARTUP_S)
+            )
+        except LaunchError as error:
+            raise CommandFailedError(str(error)) from error
         os.environ.update(zip(VARIABLES, (gateway.base_url, gateway.api_key), strict=True))
         try:
             yield

@@ -15,8 +15,12 @@ class UsageError(Exception):
     """The command cannot do what it was asked; the message says what to change. Nothing is left behind."""
 
 
-class RunFailedError(Exception):
-    """A run was under way and failed; its session has been closed. The message says where to look."""
+class CommandFailedError(Exception):
+    """Something went wrong that is not the user's doing; the message says where to look."""
+
+
+class RunFailedError(CommandFailedError):
+    """A run was under way and failed; its session has been closed."""
 
 
 def is_user_mistake(error: BaseException) -> bool:

@@ -1,0 +1,42 @@
+"""`whitney init`: a commented configuration to start from."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from cli.failures import UsageError
+
+
+def init(algorithm: str, path: Path | None = None, *, force: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Write a commented configuration to start from.
+
+    Parameters
+    ----------
+    algorithm
+        What to train with, e.g. grpo or sft.
+    path
+        The file to write; default: ALGORITHM.toml here.
+    force
+        Write over a file that is there.
+    """
+    from cli.config_pages import starter_toml
+    from flows.load_config import CONFIGS
+
+    if algorithm not in CONFIGS:
+        close = get_close_matches(algorithm, CONFIGS, n=1)
+        hint = f" — did you mean {close[0]}?" if close else ""
+        raise UsageError(f"unknown algorithm {algorithm!r}; known: {', '.join(sorted(CONFIGS))}{hint}")
+    target = path or Path(f"{algorithm}.toml")
+    try:
+        with target.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(starter_toml(algorithm))
+    except FileExistsError:
+        raise UsageError(f"{target} is there already: name another file, or say --force to write over it") from None
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}") from error
+    print(f"{target}: edit it, then  whitney run {target}")
+    return 0

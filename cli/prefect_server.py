@@ -1,0 +1,113 @@
+"""A Prefect server of the project's own: its database in the project, on loopback, gone with the command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from cli.failures import CommandFailedError
+
+HOST = "127.0.0.1"
+STANDARD_PORT = 4200
+STARTUP_S = 180.0
+STOP_S = 15.0
+
+
+class PrefectServerError(CommandFailedError):
+    """The Prefect server did not come up; the message names its log."""
+
+
+def project_server_environment(home: Path, port: int) -> dict[str, str]:
+    """Variables for the server and for every process that is to use it. Nothing of the user's own Prefect is touched.
+
+    The UI asks the API where the *settings* say it is, so the port must be there as well as on the command line.
+    """
+    return {
+        "PREFECT_HOME": str(home.resolve()),
+        "PREFECT_API_URL": f"http://{HOST}:{port}/api",
+        "PREFECT_SERVER_API_HOST": HOST,
+        "PREFECT_SERVER_API_PORT": str(port),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    }
+
+
+def free_port() -> int:
+    """Prefect's standard port, or any free one when that is taken."""
+    for port in (STANDARD_PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise PrefectServerError(f"no free port on {HOST}")
+
+
+@contextmanager
+def prefect_server(environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a server, and stop it when the block ends. It is not waited for here: see `wait_until_up`.
+
+    A session of its own keeps a terminal's Ctrl-C from it: runs that are being closed still need their server.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST]
+    command += ["--port", environment["PREFECT_SERVER_API_PORT"]]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        _stop(process)
+
+
+def wait_until_up(process: subprocess.Popen[bytes], api_url: str, log: Path, timeout_s: float = STARTUP_S) -> None:
+    """Return once the API answers.
+
+    Raises:
+        PrefectServerError: the server has ended, or does not answer in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not is_up(api_url):
+        if process.poll() is not None:
+            raise PrefectServerError(f"the Prefect server ended with status {process.returncode}; its log: {log}")
+        if time.monotonic() > deadline:
+            raise PrefectServerError(f"the Prefect server does not answer after {timeout_s:g} s; its log: {log}")
+        time.sleep(0.25)
+
+
+def is_up(api_url: str) -> bool:
+    """Whether a Prefect API answers there."""
+    try:
+        with urlopen(f"{api_url}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (URLError, OSError, ValueError):
+        return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the server and whatever it has started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(STOP_S)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
