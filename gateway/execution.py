@@ -1,0 +1,235 @@
+"""From the queue to the provider and back into the ledger: write-ahead, execute, record, bill."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from gateway.ledger import Ended, FileRecord
+from gateway.parts import Parts, logger, report
+from gateway.providers.base import Outcome, ProviderLostError, Work
+from gateway.queues import QueuedOperation, RunQueue
+from gateway.scheduler import Turn
+from gateway.storage import measure
+from whitney.types import SAMPLER_KINDS, WireErrorDetail
+
+PROVIDER_LOST = WireErrorDetail(
+    code="provider_lost",
+    message="the process that held the weights ended; open a new run from the last saved state",
+)
+
+_FILE_KINDS = {"save_state": ("state", "st"), "export_lora": ("artifact", "art")}
+
+
+def new_id(prefix: str) -> str:
+    """An opaque id that cannot be guessed: `run_3f9c…`."""
+    return f"{prefix}_{secrets.token_hex(12)}"
+
+
+class Executor:
+    """The one place that hands work to the provider, one batch at a time.
+
+    `live` holds the queues of runs that are not terminal. A run's end is decided in `settle`, at once and without
+    waiting for the provider; its weights are released between two batches.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._ledger = parts.ledger
+        self._provider = parts.provider
+        self._scheduler = parts.scheduler
+        self._doorbell = parts.doorbell
+        self._data = parts.data
+        self._faults = parts.faults
+        self._clock = parts.clock
+        self._turn = asyncio.Lock()
+        self._ended: list[str] = []
+        self._begun = 0
+        self.live: dict[str, RunQueue] = {}
+
+    def begin(self, run_id: str) -> None:
+        """A run's weights are allocated: serve its operations."""
+        self.live[run_id] = queue = RunQueue(run_id, ordinal=self._begun)
+        self._begun += 1
+        self._scheduler.add(queue)
+
+    def provider_turn(self) -> AbstractAsyncContextManager[None]:
+        """Held around every call of the provider, so that none overlap."""
+        return self._turn
+
+    async def run_forever(self) -> None:
+        """Serve turns until cancelled."""
+        while True:
+            turn = await self._scheduler.turn()
+            await self._release_ended()
+            if turn is not None:
+                await self._execute(turn)
+
+    def settle(self, queue: RunQueue) -> None:
+        """End a run whose life cycle has come to its end: drained when finishing, nothing running when cancelling."""
+        if queue.status == "finishing" and queue.idle:
+            self._close(queue, "finished")
+        elif queue.status == "cancelling" and not queue.running:
+            self._close(queue, "cancelled")
+        self._scheduler.wake()
+
+    def fail(self, queue: RunQueue, reason: str) -> None:
+        """End a run that cannot go on; what is queued behind is cancelled."""
+        self._close(queue, "failed", reason)
+
+    def _close(self, queue: RunQueue, status: str, reason: str | None = None) -> None:
+        with self._ledger.transaction():
+            cancelled = self._ledger.operations.cancel_queued(queue.run_id)
+            self._ledger.runs.set_status(queue.run_id, status, reason)
+        queue.status = status
+        del self.live[queue.run_id]
+        self._ended.append(queue.run_id)
+        self._scheduler.remove(queue)
+        for seq_id in cancelled:
+            self._doorbell.ring((queue.run_id, seq_id))
+
+    async def _release_ended(self) -> None:
+        while self._ended:
+            run_id = self._ended.pop()
+            try:
+                async with self._turn:
+                    await self._provider.release_run(run_id)
+            except Exception as error:  # the run has ended for its owner; a leak must not stop the others
+                report(f"releasing {run_id}", error)
+
+    async def _execute(self, turn: Turn) -> None:
+        queue, batch = turn.queue, turn.batch
+        works = [self._work(queue.run_id, operation) for operation in batch]
+        self._ledger.operations.start(
+            queue.run_id, {item.seq_id: work.sampler_id for item, work in zip(batch, works, strict=True)}
+        )
+        try:
+            outcomes = await self._outcomes(queue, batch, works)
+            endings, files = await self._endings(queue, batch, works, outcomes)
+        except ProviderLostError:
+            self._abandon(queue, batch)
+            if queue.run_id in self.live:
+                async with self._turn:
+                    await self.provider_lost()
+            return
+        self._record(queue, endings, files)
+
+    async def _outcomes(
+        self, queue: RunQueue, batch: Sequence[QueuedOperation], works: Sequence[Work]
+    ) -> Sequence[Outcome]:
+        for item in batch:
+            await self._faults.on_execution("before", run=queue.ordinal, seq_id=item.seq_id, kind=item.kind)
+        async with self._turn:
+            if queue.run_id not in self.live:
+                raise ProviderLostError  # while this batch waited for its turn
+            outcomes = await self._executed(queue.run_id, works)
+        for item in batch:
+            await self._faults.on_execution("after", run=queue.ordinal, seq_id=item.seq_id, kind=item.kind)
+        return outcomes
+
+    async def _executed(self, run_id: str, works: Sequence[Work]) -> Sequence[Outcome]:
+        try:
+            return await self._provider.execute(works)
+        except ProviderLostError:
+            raise
+        except Exception as error:  # one run's failure must not end the others
+            report(f"executing {works[0].kind} of {run_id}", error)
+            detail = WireErrorDetail(code="internal", message=f"the provider failed with {type(error).__name__}")
+            return [Outcome(error=detail)] * len(works)
+
+    def _work(self, run_id: str, operation: QueuedOperation) -> Work:
+        sampler_id, output = operation.sampler_id, None
+        if operation.kind == "save_weights_for_sampler":
+            sampler_id = new_id("smp")
+        if operation.kind in _FILE_KINDS:
+            file_kind, prefix = _FILE_KINDS[operation.kind]
+            output = self._data.file(file_kind, new_id(prefix))
+        payload = self._ledger.operations.payload(run_id, operation.seq_id)
+        return Work(run_id=run_id, kind=operation.kind, payload=payload, sampler_id=sampler_id, output=output)
+
+    async def _endings(
+        self, queue: RunQueue, batch: Sequence[QueuedOperation], works: Sequence[Work], outcomes: Sequence[Outcome]
+    ) -> tuple[list[Ended], list[FileRecord]]:
+        """What to record. Behind a failed operation nothing counts, even where the provider has done it already."""
+        endings: list[Ended] = []
+        files: list[FileRecord] = []
+        for item, work, outcome in zip(batch, works, outcomes, strict=True):
+            if endings and endings[-1].status != "succeeded":
+                endings.append(Ended(item.seq_id, item.kind, "cancelled"))
+            elif outcome.error is not None:
+                endings.append(Ended(item.seq_id, item.kind, "failed", error=outcome.error, usage=outcome.usage))
+            else:
+                result = dict(outcome.result or {})
+                if work.output is not None:
+                    record = await self._file_record(work, work.output)
+                    files.append(record)
+                    result |= _naming(record)
+                elif item.kind not in SAMPLER_KINDS and work.sampler_id is not None:
+                    result["sampler_id"] = work.sampler_id
+                endings.append(Ended(item.seq_id, item.kind, "succeeded", result=result, usage=outcome.usage))
+        return endings, files
+
+    async def _file_record(self, work: Work, path: Path) -> FileRecord:
+        run = self._ledger.runs.get(work.run_id)
+        if run is None:
+            raise LookupError(f"run {work.run_id} is not in the ledger")
+        size, sha256 = await asyncio.to_thread(measure, path)
+        return FileRecord(
+            file_id=path.name.split(".", 1)[0],
+            kind=_FILE_KINDS[work.kind][0],
+            run_id=work.run_id,
+            model=run.spec.model,
+            rank=run.spec.lora.rank,
+            alpha=run.spec.lora.alpha,
+            size_bytes=size,
+            sha256=sha256,
+            created_at=self._clock(),
+        )
+
+    def _record(self, queue: RunQueue, endings: list[Ended], files: list[FileRecord]) -> None:
+        queue.running = False
+        failed = next((ended for ended in endings if ended.status == "failed"), None)
+        with self._ledger.transaction():
+            self._ledger.operations.end(queue.run_id, endings)
+            for record in files:
+                self._ledger.files.add(record)
+            if failed is not None:
+                assert failed.error is not None
+                reason = f"operation_failed: seq_id {failed.seq_id} ({failed.kind}): {failed.error.code}"
+                self.fail(queue, reason)
+        if failed is None:
+            self.settle(queue)
+        for ended in endings:
+            self._doorbell.ring((queue.run_id, ended.seq_id))
+
+    def _abandon(self, queue: RunQueue, batch: Sequence[QueuedOperation]) -> None:
+        """The batch was with a provider that is gone: its first operation failed, the others never ran."""
+        first, *behind = batch
+        endings = [Ended(first.seq_id, first.kind, "failed", error=PROVIDER_LOST)]
+        endings += [Ended(item.seq_id, item.kind, "cancelled") for item in behind]
+        self._ledger.operations.end(queue.run_id, endings)
+        for ended in endings:
+            self._doorbell.ring((queue.run_id, ended.seq_id))
+
+    async def provider_lost(self) -> None:
+        """Every run lived in the process that is gone. Fail them all, then start the provider again for new ones.
+
+        A provider that does not start answers new runs with its own error; what is on record is still answered.
+        """
+        logger.error("the provider is gone; %d runs are lost with it", len(self.live))
+        for queue in list(self.live.values()):
+            self.fail(queue, "provider_lost")
+        self._ended.clear()
+        try:
+            await self._provider.stop()
+            await self._provider.start()
+        except Exception as error:  # the reason is logged, and every later call says it again
+            report("the provider does not start again", error)
+
+
+def _naming(record: FileRecord) -> dict[str, str]:
+    if record.kind == "state":
+        return {"state_id": record.file_id}
+    return {"artifact_id": record.file_id, "format": "peft"}

@@ -1,0 +1,110 @@
+"""The data directory: who may use it, its key, and the files of saved states and exported adapters."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+from filelock import FileLock, Timeout
+
+KEY_VARIABLE = "WHITNEY_API_KEY"
+DATA_VARIABLE = "WHITNEY_DATA_DIR"
+
+_FOLDERS = {"state": ("states", ".safetensors"), "artifact": ("artifacts", ".tar.gz")}
+
+
+class DataDirectoryError(RuntimeError):
+    """The data directory cannot be used; the message says why and what to do."""
+
+
+def default_data_dir() -> Path:
+    """$WHITNEY_DATA_DIR, or `whitney` in the user's data folder (XDG)."""
+    if own := os.environ.get(DATA_VARIABLE):
+        return Path(own).expanduser()
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "whitney"
+
+
+class DataDirectory:
+    """One gateway's folder, held by a lock while the gateway lives."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ledger = path / "ledger.sqlite"
+        self.key_file = path / "api_key"
+        self.notice = path / "gateway.json"
+        self._lock = FileLock(path / "gateway.lock")
+
+    def open(self) -> None:
+        """Create what is missing and take the lock.
+
+        Raises:
+            DataDirectoryError: another gateway has it, or it cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for folder, _ in _FOLDERS.values():
+                (self.path / folder).mkdir(exist_ok=True)
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise DataDirectoryError(
+                f"another gateway is using {self.path}: stop it, or give this one another --data-dir"
+            ) from None
+        except OSError as error:
+            raise DataDirectoryError(f"{self.path} cannot be used as data directory: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Take the notice down and give the lock back; idempotent."""
+        if self._lock.is_locked:
+            self.notice.unlink(missing_ok=True)
+            self._lock.release()
+
+    def api_key(self) -> str:
+        """$WHITNEY_API_KEY, else the key file's content; the file is made (mode 0600) at first start.
+
+        Raises:
+            DataDirectoryError: the file is empty.
+        """
+        if key := os.environ.get(KEY_VARIABLE, "").strip():
+            return key
+        with suppress(FileExistsError):
+            descriptor = os.open(self.key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+        key = self.key_file.read_text(encoding="utf-8").strip()
+        if not key:
+            raise DataDirectoryError(f"{self.key_file} is empty: delete it, and the next start writes a new key")
+        return key
+
+    def announce(self, notice: dict[str, object]) -> None:
+        """Write `gateway.json`, whole or not at all: clients on this machine find the gateway by it."""
+        temporary = self.notice.with_suffix(".tmp")
+        temporary.write_bytes(orjson.dumps(notice))
+        temporary.replace(self.notice)
+
+    def file(self, kind: str, file_id: str) -> Path:
+        """Where a state (`*.safetensors`) or an artifact (`*.tar.gz`) lies."""
+        folder, suffix = _FOLDERS[kind]
+        return self.path / folder / f"{file_id}{suffix}"
+
+    def sweep(self, promised: set[str]) -> int:
+        """Delete files that no ledger row speaks of: a gateway was killed between writing and recording them."""
+        orphans = [
+            path
+            for folder, suffix in _FOLDERS.values()
+            for path in (self.path / folder).iterdir()
+            if path.is_file() and path.name.removesuffix(suffix) not in promised
+        ]
+        for path in orphans:
+            path.unlink()
+        return len(orphans)
+
+
+def measure(path: Path) -> tuple[int, str]:
+    """Size in bytes and SHA-256 of a file."""
+    with path.open("rb") as file:
+        return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
