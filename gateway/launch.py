@@ -1,0 +1,123 @@
+"""A gateway as a child process: for the command line, for tests and for benchmarks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.storage import DataDirectory
+
+_LOOK_EVERY_S = 0.05
+_LOG_TAIL_LINES = 20
+
+
+class LaunchError(RuntimeError):
+    """The gateway did not come up; the message ends with the tail of its log."""
+
+
+@dataclass
+class GatewayProcess:
+    """A gateway that listens. The key stays out of `repr`."""
+
+    base_url: str
+    api_key: str = field(repr=False)
+    data_dir: Path
+    log: Path
+    process: subprocess.Popen[bytes] = field(repr=False)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.process.pid
+
+    def stop(self, patience_s: float = 20.0) -> int:
+        """Ask it to stop (SIGTERM) and wait; after `patience_s`, kill it. Idempotent; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            return self.process.wait(patience_s)
+        return self.kill()
+
+    def kill(self) -> int:
+        """End it as a power cut would (SIGKILL). Idempotent; the exit code."""
+        if self.process.poll() is None:
+            self.process.kill()
+        return self.process.wait()
+
+    def log_tail(self) -> str:
+        """The last lines it wrote."""
+        return _tail(self.log)
+
+
+@contextmanager
+def start_gateway(
+    data_dir: Path,
+    *,
+    provider: str = "local",
+    models: Sequence[str] = ("tiny",),
+    extra_args: Sequence[str] = (),
+    timeout_s: float = 60.0,
+    own_session: bool = True,
+) -> Iterator[GatewayProcess]:
+    """Start a gateway on a free loopback port, wait until it listens, stop it on the way out.
+
+    Args:
+        data_dir: its data directory; its log is written there as `gateway.log`.
+        provider: as `--provider`.
+        models: as `--model`.
+        extra_args: further command line arguments.
+        timeout_s: how long it may take to listen.
+        own_session: keep a terminal's Ctrl-C from it, so that its client can close its sessions before it goes.
+
+    Raises:
+        LaunchError: it ended, or did not listen in time.
+    """
+    data_dir = data_dir.expanduser().resolve()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    log = data_dir / "gateway.log"
+    command = [sys.executable, "-m", "gateway", "--port", "0", "--data-dir", str(data_dir), "--provider", provider]
+    command += ["--model", *models, *extra_args]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=own_session
+        )
+    try:
+        base_url = _wait_until_listening(process, data_dir, log, timeout_s)
+        gateway = GatewayProcess(base_url, DataDirectory(data_dir).api_key(), data_dir, log, process)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    try:
+        yield gateway
+    finally:
+        gateway.stop()
+
+
+def _wait_until_listening(process: subprocess.Popen[bytes], data_dir: Path, log: Path, timeout_s: float) -> str:
+    notice = DataDirectory(data_dir).notice
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise LaunchError(f"the gateway ended with code {process.returncode}; its log ends:\n{_tail(log)}")
+        with suppress(FileNotFoundError):
+            found = json.loads(notice.read_bytes())
+            # A notice with another pid was left behind by a gateway that was killed.
+            if found["pid"] == process.pid:
+                base_url: str = found["base_url"]
+                return base_url
+        time.sleep(_LOOK_EVERY_S)
+    raise LaunchError(f"the gateway did not listen within {timeout_s:g} s; its log ends:\n{_tail(log)}")
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return os.linesep.join(lines[-_LOG_TAIL_LINES:])
