@@ -1,0 +1,121 @@
+"""The contract, spoken in plain HTTP to any Whitney.
+
+By default to embedded gateways (fixed delays, and the engine with its tiny model). To another one: set
+WHITNEY_CONFORMANCE_URL, WHITNEY_API_KEY, and where it serves several models WHITNEY_CONFORMANCE_MODEL.
+Every session opened here is closed again, whatever a test does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from gateway.launch import start_gateway
+from whitney.routes import PREFIX
+
+NO_DELAYS = ("--delays", '{"sample": 0, "default": 0}')
+
+
+class Whitney:
+    """A caller: remembers its sessions, to close them."""
+
+    def __init__(self, http: httpx.Client, model: str | None = None) -> None:
+        self.http = http
+        rows = self.get("/capabilities")["rows"]
+        self.row: dict[str, Any] = next(row for row in rows if model in (None, row["model"]))
+        self._sessions: list[str] = []
+
+    def get(self, path: str, **params: Any) -> Any:
+        answer = self.http.get(PREFIX + path, params=params)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def send(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        return self.http.request(method, PREFIX + path, json=body)
+
+    def open_session(self, **labels: str) -> str:
+        answer = self.send("POST", "/sessions", {"create_key": uuid4().hex, "labels": labels})
+        assert answer.status_code == 200, answer.text
+        session_id: str = answer.json()["session_id"]
+        self._sessions.append(session_id)
+        return session_id
+
+    def run_body(self, **fields: Any) -> dict[str, Any]:
+        lora = {"rank": 4, "alpha": 8.0, "seed": 1}
+        own = {"create_key": uuid4().hex, "provider": self.row["provider"], "model": self.row["model"], "lora": lora}
+        return own | fields
+
+    def open_run(self, session_id: str | None = None, **fields: Any) -> str:
+        body = self.run_body(**fields)
+        answer = self.send("POST", f"/sessions/{session_id or self.open_session()}/runs", body)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["next_seq_id"] == 0
+        run_id: str = answer.json()["run_id"]
+        return run_id
+
+    def post(self, run_id: str, seq_id: int, kind: str, payload: Any, sampler: str | None = None) -> httpx.Response:
+        route = f"/runs/{run_id}/samplers/{sampler}/operations" if sampler else f"/runs/{run_id}/operations"
+        return self.send("POST", route, {"seq_id": seq_id, "kind": kind, "payload": payload})
+
+    def wait(self, run_id: str, seq_id: int) -> dict[str, Any]:
+        while True:
+            operation: dict[str, Any] = self.get(f"/runs/{run_id}/operations/{seq_id}", wait_s=30)
+            if operation["status"] not in ("queued", "running"):
+                return operation
+
+    def do(self, run_id: str, seq_id: int, kind: str, payload: Any, sampler: str | None = None) -> dict[str, Any]:
+        answer = self.post(run_id, seq_id, kind, payload, sampler)
+        assert answer.status_code == 202, answer.text
+        operation = self.wait(run_id, seq_id)
+        assert operation["status"] == "succeeded", operation
+        result: dict[str, Any] = operation["result"]
+        return result
+
+    def until_terminal(self, run_id: str) -> str:
+        while True:
+            status: str = self.get(f"/runs/{run_id}")["status"]
+            if status in ("finished", "cancelled", "failed"):
+                return status
+
+    def clean_up(self) -> None:
+        """Cancel, poll, close: the order that leaves nothing billing."""
+        for session_id in self._sessions:
+            session = self.get(f"/sessions/{session_id}")
+            for run in session["runs"]:
+                assert self.send("POST", f"/runs/{run['run_id']}/cancel").status_code == 202
+                self.until_terminal(run["run_id"])
+            assert self.send("POST", f"/sessions/{session_id}/close").status_code == 200
+
+
+@contextmanager
+def _served(provider: str, folder: Any) -> Iterator[tuple[str, str]]:
+    if provider == "elsewhere":
+        yield os.environ["WHITNEY_CONFORMANCE_URL"], os.environ["WHITNEY_API_KEY"]
+        return
+    with start_gateway(folder, provider=provider, extra_args=NO_DELAYS) as gateway:
+        yield gateway.base_url, gateway.api_key
+
+
+@pytest.fixture(
+    scope="session", params=["elsewhere"] if "WHITNEY_CONFORMANCE_URL" in os.environ else ["delay", "local"]
+)
+def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Base URL and key."""
+    with _served(request.param, tmp_path_factory.mktemp(request.param)) as served:
+        yield served
+
+
+@pytest.fixture
+def whitney(address: tuple[str, str]) -> Iterator[Whitney]:
+    base_url, key = address
+    headers = {"authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=base_url, headers=headers, timeout=90, trust_env=False) as http:
+        caller = Whitney(http, os.environ.get("WHITNEY_CONFORMANCE_MODEL"))
+        yield caller
+        caller.clean_up()
