@@ -17,6 +17,7 @@ from pathlib import Path
 
 from algorithms import adamw_optimizer, forward_backward_payload, result_sampler_id, rl_datum
 from gateway.launch import start_gateway
+from tasks.prefect_server import SERVER_SETTINGS
 from whitney.client import WhitneyClient
 from whitney.settings import WhitneySettings
 from whitney.types import CreateRun
@@ -32,6 +33,7 @@ def run(quick: bool = False) -> dict[str, float]:
     the first one being where connections are made. `quick` measures fewer cycles.
     """
     with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(SERVER_SETTINGS)
         os.environ["PREFECT_HOME"] = str(Path(folder) / "prefect")
         delays = f'{{"sample": {SAMPLE_S}, "default": {OTHER_S}}}'
         with start_gateway(Path(folder) / "gateway", provider="delay", extra_args=["--delays", delays]) as gateway:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-# Before Prefect is imported anywhere: its home must not be the developer's, and a test run is nobody's usage.
-os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
-os.environ["DO_NOT_TRACK"] = "1"
+from tasks.prefect_server import SERVER_SETTINGS
+
+os.environ.update(SERVER_SETTINGS)  # before Prefect is imported anywhere
 
 
 @pytest.fixture(scope="session")

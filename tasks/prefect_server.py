@@ -1,0 +1,18 @@
+"""Settings for the Prefect servers that this project starts: `whitney demo`, tests, benchmarks.
+
+On SQLite, Prefect's server writes every task run's event in a transaction of its own. A subflow that is created while
+one of them commits is refused (its read snapshot is stale: 503), and the client tries again after about 2 s. Measured
+with Prefect 3.9.1, eight subflows of five short tasks each: 7 of 7 later subflows waited ~2 s with the defaults, 1 of 7
+with events read and written in batches. A server on PostgreSQL needs none of this.
+"""
+
+from __future__ import annotations
+
+SERVER_SETTINGS = {
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+}
+"""Environment of a server process, set before Prefect is imported in it."""
