@@ -49,10 +49,10 @@ lock: .venv/installed-test
 	@echo "Making .venv"
 	@$(PYTHON) -m venv .venv
 
-# PyTorch first and on its own, so that the choice of its build touches nothing else.
+# PyTorch alone from its own index; what it depends on comes with the rest, at the locked versions.
 .venv/installed-torch: .venv/bin/python
 	@echo "Installing $(TORCH) into .venv"
-	@$(PIP) install -c requirements.lock $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
+	@$(PIP) install --no-deps $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 	@touch $@
 
 .venv/installed-%: .venv/installed-torch pyproject.toml requirements.lock
