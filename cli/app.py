@@ -18,6 +18,7 @@ app = App(
     help="LLM post-training as durable Prefect pipelines over the Whitney training API.",
     version=lambda: version("whitney-pipelines"),
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 # Each command is imported when it is called: `whitney --help` needs neither Prefect nor torch.
 app.command("cli.demo:demo", name="demo", help="Watch a small model learn to add: gateway, Prefect, GRPO, one command.")

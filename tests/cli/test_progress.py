@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from cli.progress import RunProgress
+from tasks.events import Event
+
+EVENTS = [
+    Event(
+        "prepared", {"algorithm": "grpo", "model": "tiny", "cycles": 2, "train": 66, "heldout": 24, "folder": "runs/a"}
+    ),
+    Event("session_opened", {"session_id": "ses_a", "run_id": "run_a"}),
+    Event("evaluated", {"when": "before", "accuracy": 0.125, "samples": 4, "prompts": 24, "temperature": 1.0}),
+    Event(
+        "cycle", {"cycle": 0, "cycles": 2, "metrics": {"reward_mean": 0.5, "tokens/sampled": 700, "seconds/cycle": 60}}
+    ),
+    Event("block_saved", {"cycle": 0, "state_id": "st_a"}),
+    Event(
+        "cycle", {"cycle": 1, "cycles": 2, "metrics": {"reward_mean": 0.9, "tokens/sampled": 800, "seconds/cycle": 60}}
+    ),
+    Event("exported", {"path": "runs/a/adapter", "sha256": "ab"}),
+]
+
+
+def shown(*, terminal: bool) -> tuple[str, RunProgress]:
+    stream = io.StringIO()
+    with RunProgress(Console(file=stream, force_terminal=terminal, width=160)) as progress:
+        for event in EVENTS:
+            progress(event)
+    return stream.getvalue(), progress
+
+
+def test_without_a_terminal_there_is_a_plain_line_for_each_cycle() -> None:
+    text, _ = shown(terminal=False)
+    assert "\x1b" not in text
+    assert "grpo on tiny: 2 cycles, 66 training and 24 held-out examples; run folder runs/a" in text
+    assert "Held out, before training: accuracy 12.5% (4 × 24 replies at temperature 1)" in text
+    assert "cycle 1/2  reward 0.500  700 tokens  ETA 1:00" in text
+    assert "cycle 2/2  reward 0.900  1,500 tokens  ETA 0:00" in text
+    assert "Adapter in runs/a/adapter" in text
+
+
+def test_on_a_terminal_there_is_a_bar_that_ends_full() -> None:
+    text, _ = shown(terminal=True)
+    assert "━" in text
+    assert "2/2" in text
+    assert "1,500 tokens" in text
+
+
+def test_it_remembers_what_an_error_message_needs() -> None:
+    _, progress = shown(terminal=False)
+    assert progress.allocated
+    assert progress.folder == "runs/a"
+
+
+@pytest.mark.parametrize("warnings", [[], ["temperature 0.7: ratios will be off"]])
+def test_warnings_are_shown_before_anything_is_trained(warnings: list[str]) -> None:
+    stream = io.StringIO()
+    with RunProgress(Console(file=stream, width=160)) as progress:
+        progress(Event("prepared", EVENTS[0].facts | {"warnings": warnings}))
+    assert [line for line in stream.getvalue().splitlines() if line.startswith("Warning")] == [
+        f"Warning: {warning}" for warning in warnings
+    ]
