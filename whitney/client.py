@@ -7,18 +7,23 @@ first two stand `submit_run_operation` and `submit_sampler_operation`, which ret
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import time
+import uuid
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
+import orjson
 
-from whitney.errors import WaitTimeoutError, WhitneyError
-from whitney.retry import RetryPolicy
+from whitney.errors import ConnectionFailedError, WaitTimeoutError
+from whitney.retry import Attempts, RetryPolicy
 from whitney.sequence import OperationHandle, RunSequence
 from whitney.settings import WhitneySettings
-from whitney.transport import Endpoint, Refusal, Request
+from whitney.transport import MAX_CONNECTIONS, AnswerT, Endpoint, Refusal, Request, parse
 from whitney.types import (
     TERMINAL_OPERATION,
     TERMINAL_RUN,
@@ -35,6 +40,14 @@ from whitney.types import (
 # The gateway answers a long poll after wait_s at the latest; this is for the way back.
 POLL_MARGIN_S = 15.0
 
+# Long polls may hold all connections but these, so that a post or a heartbeat never waits for one of them to end.
+FREE_CONNECTIONS = 64
+
+# An endpoint that does not hold a poll (a proxy may not, one that is stopping does not) is not asked in a hot loop.
+UNHELD_POLL_PAUSE_S = 0.25
+
+logger = logging.getLogger(__name__)
+
 
 class WhitneyClient:
     """A client of one endpoint, for one event loop; use it as an async context manager, or call `aclose`.
@@ -42,7 +55,7 @@ class WhitneyClient:
     No `__dict__`: Prefect stores an ordinary object's attributes where it is a parameter, and there is a key in here.
     """
 
-    __slots__ = ("_endpoint", "_http", "_sequences")
+    __slots__ = ("_endpoint", "_http", "_long_polls", "_sequences")
 
     def __init__(
         self,
@@ -53,6 +66,7 @@ class WhitneyClient:
     ) -> None:
         self._endpoint = Endpoint(settings, retry)
         self._http = httpx.AsyncClient(transport=transport, **self._endpoint.http_options())
+        self._long_polls = asyncio.Semaphore(MAX_CONNECTIONS - FREE_CONNECTIONS)
         self._sequences: dict[str, RunSequence] = {}
 
     def __repr__(self) -> str:
@@ -73,40 +87,41 @@ class WhitneyClient:
 
     async def aclose(self) -> None:
         """Stop posting and close the connections; idempotent. Runs and sessions are not touched."""
-        for sequence in self._sequences.values():
-            await sequence.aclose()
-        await self._http.aclose()
+        try:
+            await asyncio.gather(*(sequence.aclose() for sequence in self._sequences.values()))
+        finally:
+            await self._http.aclose()
 
     # ── endpoint ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def healthz(self) -> Health:
         """Whether the endpoint is up; needs no key."""
-        return Health.model_validate(await self._ask("healthz"))
+        return await self._ask(Health, "healthz")
 
     async def capabilities(self) -> Capabilities:
         """What the endpoint can do, by provider and model."""
-        return Capabilities.model_validate(await self._ask("capabilities"))
+        return await self._ask(Capabilities, "capabilities")
 
     # ── sessions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_session(self, *, create_key: str, labels: dict[str, str] | None = None) -> Session:
         """Open a session; the same create_key names the same session, so a lost answer opens no second one."""
         body = {"create_key": create_key, "labels": labels or {}}
-        return Session.model_validate(await self._ask("create_session", body=body))
+        return await self._ask(Session, "create_session", body=body)
 
     async def get_session(self, session_id: str) -> Session:
         """A session with its runs."""
-        return Session.model_validate(await self._ask("get_session", session_id=session_id))
+        return await self._ask(Session, "get_session", session_id=session_id)
 
     async def list_sessions(self, *, label: tuple[str, str] | None = None, status: str | None = None) -> list[Session]:
         """Sessions, by one label and by status ("open", "closed")."""
         params = {"label": f"{label[0]}:{label[1]}"} if label else {}
         params |= {"status": status} if status else {}
-        return SessionList.model_validate(await self._ask("list_sessions", params=params)).sessions
+        return (await self._ask(SessionList, "list_sessions", params=params)).sessions
 
     async def heartbeat(self, session_id: str) -> None:
         """Tell the endpoint that somebody still wants the session."""
-        await self._ask("heartbeat", session_id=session_id)
+        await self._tell("heartbeat", session_id=session_id)
 
     async def close_session(self, session_id: str) -> None:
         """Close a session; idempotent.
@@ -114,28 +129,29 @@ class WhitneyClient:
         Raises:
             ConflictError: `run_not_terminal`: finish or cancel its runs first, and wait.
         """
-        await self._ask("close_session", session_id=session_id)
+        await self._tell("close_session", session_id=session_id)
 
     # ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_run(self, session_id: str, request: CreateRun) -> Run:
         """Create a run: fresh, or restored from a state or an adapter."""
         body = request.model_dump(mode="json")
-        run = Run.model_validate(await self._ask("create_run", body=body, session_id=session_id))
-        self._sequences[run.run_id] = RunSequence(self, run.run_id, run.next_seq_id)
+        run = await self._ask(Run, "create_run", body=body, session_id=session_id)
+        # A create_key that names a run of this client finds its sequence, with whatever is still being posted.
+        self._sequences.setdefault(run.run_id, RunSequence(self, run.run_id, run.next_seq_id))
         return run
 
     async def get_run(self, run_id: str) -> Run:
         """A run's status and what it has been billed for."""
-        return Run.model_validate(await self._ask("get_run", run_id=run_id))
+        return await self._ask(Run, "get_run", run_id=run_id)
 
     async def finish(self, run_id: str) -> Run:
         """Ask a run to end when its queue is empty; then `wait_terminal`."""
-        return Run.model_validate(await self._ask("finish_run", run_id=run_id))
+        return await self._ask(Run, "finish_run", run_id=run_id)
 
     async def cancel(self, run_id: str) -> Run:
         """Ask a run to end now; then `wait_terminal`."""
-        return Run.model_validate(await self._ask("cancel_run", run_id=run_id))
+        return await self._ask(Run, "cancel_run", run_id=run_id)
 
     async def wait_terminal(self, run_id: str, *, timeout_s: float = 300.0) -> Run:
         """Poll a run until it is finished, cancelled or failed.
@@ -143,18 +159,22 @@ class WhitneyClient:
         Raises:
             WaitTimeoutError: it still is not, after `timeout_s`.
         """
-        until, pause = time.monotonic() + timeout_s, 0.05
-        while True:
-            run = await self.get_run(run_id)
-            if run.status in TERMINAL_RUN:
-                return run
-            if time.monotonic() + pause > until:
-                raise WaitTimeoutError(
-                    f"run {run_id} is still {run.status} after {timeout_s:g} s and may still be billing: cancel it, "
-                    "and close its session once it is terminal"
-                )
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
+        status, pause = "not known", 0.05
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    run = await self.get_run(run_id)
+                    if run.status in TERMINAL_RUN:
+                        return run
+                    status = run.status
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, 1.0)
+        except TimeoutError:
+            pass
+        raise WaitTimeoutError(
+            f"run {run_id} is not terminal after {timeout_s:g} s (it is {status}) and may still be billing: cancel it, "
+            "and close its session once it is terminal"
+        )
 
     # ── operations ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,51 +200,42 @@ class WhitneyClient:
 
     async def get_operation(self, run_id: str, seq_id: int, *, wait_s: float = 0.0) -> Operation:
         """An operation's record; the answer comes when it is terminal, or after `wait_s` seconds (≤ 60)."""
-        answer = await self._ask(
-            "get_operation",
-            params={"wait_s": f"{wait_s:g}"},
-            read_timeout_s=wait_s + POLL_MARGIN_S,
-            run_id=run_id,
-            seq_id=seq_id,
-        )
-        return Operation.model_validate(answer)
+        async with self._long_polls if wait_s > 0 else nullcontext():
+            return await self._ask(
+                Operation,
+                "get_operation",
+                params={"wait_s": f"{wait_s:g}"},
+                read_timeout_s=wait_s + POLL_MARGIN_S,
+                run_id=run_id,
+                seq_id=seq_id,
+            )
 
     # ── what outlives a run ───────────────────────────────────────────────────────────────────────────────────────
 
     async def get_state(self, state_id: str) -> State:
         """A saved state's record."""
-        return State.model_validate(await self._ask("get_state", state_id=state_id))
+        return await self._ask(State, "get_state", state_id=state_id)
 
     async def delete_state(self, state_id: str) -> None:
         """Delete a saved state."""
-        await self._ask("delete_state", state_id=state_id)
+        await self._tell("delete_state", state_id=state_id)
 
     async def download_artifact(self, artifact_id: str, to: Path) -> None:
         """Stream an artifact into a file, which is complete whenever it exists; a broken stream begins again."""
         request = self._endpoint.request("get_artifact", artifact_id=artifact_id)
-        beside = to.with_name(f".{to.name}.part")
         attempts = self._endpoint.policy.start()
-        failure: WhitneyError
-        while True:
-            try:
-                response = await self._http.send(self._endpoint.wire(self._http, request), stream=True)
-                if response.is_success:
-                    await _write(response, beside)
-                    beside.replace(to)
-                    return
-                await response.aread()
-                refusal = self._endpoint.answer(request, response)
-                assert isinstance(refusal, Refusal)
-                wait, failure = refusal.wait_s(attempts), refusal.error
-            except httpx.TransportError as error:
-                wait, failure = attempts.wait_s(), self._endpoint.unreachable(request, error)
-            if wait is None:
-                raise failure
-            await asyncio.sleep(wait)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        beside = to.with_name(f".{to.name}.{uuid.uuid4().hex[:8]}.part")
+        try:
+            while (refusal := await self._fetch(request, beside)) is not None:
+                await self._pause(refusal, attempts)
+            beside.replace(to)
+        finally:
+            beside.unlink(missing_ok=True)
 
     async def delete_artifact(self, artifact_id: str) -> None:
         """Delete an artifact."""
-        await self._ask("delete_artifact", artifact_id=artifact_id)
+        await self._tell("delete_artifact", artifact_id=artifact_id)
 
     # ── what a RunSequence needs (whitney.sequence.Wire) ──────────────────────────────────────────────────────────
 
@@ -234,18 +245,26 @@ class WhitneyClient:
 
     async def post_operation(self, handle: OperationHandle, seq_id: int) -> None:
         """Post an operation until it is accepted; a lost answer is followed by the identical bytes."""
-        body = {"seq_id": seq_id, "kind": handle.kind, "payload": handle.payload}
+        assert handle.encoded is not None
+        body = {"seq_id": seq_id, "kind": handle.kind, "payload": orjson.Fragment(handle.encoded)}
+        about = f"seq_id={seq_id} {handle.kind}"
         if handle.sampler_id is None:
-            await self._ask("run_operation", body=body, run_id=handle.run_id)
+            await self._tell("run_operation", body=body, about=about, run_id=handle.run_id)
         else:
-            await self._ask("sampler_operation", body=body, run_id=handle.run_id, sampler_id=handle.sampler_id)
+            await self._tell(
+                "sampler_operation", body=body, about=about, run_id=handle.run_id, sampler_id=handle.sampler_id
+            )
 
     async def await_operation(self, run_id: str, seq_id: int) -> Operation:
         """Long-poll an operation until it is terminal."""
+        wait_s = self.settings.wait_s
         while True:
-            operation = await self.get_operation(run_id, seq_id, wait_s=self.settings.wait_s)
+            asked_at = time.monotonic()
+            operation = await self.get_operation(run_id, seq_id, wait_s=wait_s)
             if operation.status in TERMINAL_OPERATION:
                 return operation
+            if time.monotonic() - asked_at < wait_s / 2:
+                await self._endpoint.policy.sleep(UNHELD_POLL_PAUSE_S)
 
     def _submit(self, handle: OperationHandle) -> OperationHandle:
         sequence = self._sequences.get(handle.run_id)
@@ -254,29 +273,61 @@ class WhitneyClient:
         sequence.submit(handle)
         return handle
 
-    async def _ask(self, route: str, **options: Any) -> dict[str, Any]:
-        return await self._send(self._endpoint.request(route, **options))
+    async def _ask(self, model: type[AnswerT], route: str, **options: Any) -> AnswerT:
+        request = self._endpoint.request(route, **options)
+        return parse(model, request, await self._send(request))
+
+    async def _tell(self, route: str, **options: Any) -> None:
+        await self._send(self._endpoint.request(route, **options))
 
     async def _send(self, request: Request) -> dict[str, Any]:
         attempts = self._endpoint.policy.start()
-        failure: WhitneyError
         while True:
+            self._require_open(request)
             try:
                 response = await self._http.send(self._endpoint.wire(self._http, request))
-            except httpx.TransportError as error:
-                wait, failure = attempts.wait_s(), self._endpoint.unreachable(request, error)
-            else:
                 answer = self._endpoint.answer(request, response)
-                if not isinstance(answer, Refusal):
-                    return answer
-                wait, failure = answer.wait_s(attempts), answer.error
-            if wait is None:
-                raise failure
-            await asyncio.sleep(wait)
+            except httpx.RequestError as error:
+                answer = self._endpoint.unanswered(request, error)
+            if not isinstance(answer, Refusal):
+                return answer
+            await self._pause(answer, attempts)
+
+    async def _fetch(self, request: Request, to: Path) -> Refusal | None:
+        """One attempt at streaming an answer into a file; None when it is all there."""
+        self._require_open(request)
+        try:
+            response = await self._http.send(self._endpoint.wire(self._http, request), stream=True)
+            try:
+                if response.is_success:
+                    await _write(response, to)
+                    return None
+                await response.aread()
+            finally:
+                await response.aclose()
+        except httpx.RequestError as error:
+            return self._endpoint.unanswered(request, error)
+        refusal = self._endpoint.answer(request, response)
+        assert isinstance(refusal, Refusal)
+        return refusal
+
+    async def _pause(self, refusal: Refusal, attempts: Attempts) -> None:
+        """Wait before the next attempt, or raise when there is none. Outside of any `except`: httpx's exceptions hold
+        the request with its headers, and an exception raised inside would carry them along as its context."""
+        wait = refusal.wait_s(attempts)
+        if wait is None:
+            raise refusal.error
+        logger.info("asking again in %.1f s: %s", wait, refusal.error)
+        await self._endpoint.policy.sleep(wait)
+
+    def _require_open(self, request: Request) -> None:
+        if self._http.is_closed:
+            raise ConnectionFailedError(f"{request.where}: the client is closed; make a new one")
 
 
 async def _write(response: httpx.Response, to: Path) -> None:
-    to.parent.mkdir(parents=True, exist_ok=True)
     with to.open("wb") as file:
         async for chunk in response.aiter_bytes():
             file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())  # or a power cut after the rename leaves an empty file with the good name

@@ -2,7 +2,7 @@
 
 WhitneyError
 ├── ConfigurationError          no base URL, no key, a URL that is none
-├── ConnectionFailedError       unreachable, or retried until the deadline
+├── ConnectionFailedError       unreachable, or no answer until the deadline
 ├── ApiError                    the endpoint answered with an error (status, code, message, details)
 │   ├── UnauthorizedError       401, 403
 │   ├── NotFoundError           404
@@ -17,7 +17,7 @@ WhitneyError
 └── WaitTimeoutError            a run did not become terminal in time
 
 Every one pickles, names run, seq_id and operation where there are any, and says what to do next. None ever holds a key
-or a token value: messages come from the endpoint's `message`, never from a request's body.
+or a token value: what they say comes from ids and from the endpoint's `message`, never from a request's body.
 """
 
 from __future__ import annotations
@@ -132,6 +132,8 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     429: UnavailableError,
 }
 
+_LONGEST_MESSAGE = 2000
+
 _NEXT_STEP: dict[type[ApiError], str] = {
     UnauthorizedError: "check WHITNEY_API_KEY (or the credentials block); the embedded gateway's key is the content of "
     "the api_key file that `whitney serve` names",
@@ -142,13 +144,19 @@ _NEXT_STEP: dict[type[ApiError], str] = {
 
 def api_error(status: int, body: dict[str, Any], *, where: str, request_id: str | None = None) -> ApiError:
     """The exception for an error answer. `where` says what was asked, by ids only."""
-    error = body.get("error") if isinstance(body.get("error"), dict) else {}
-    assert isinstance(error, dict)
+    error = body.get("error")
+    if not isinstance(error, dict):  # a proxy's own page, or an endpoint of another make
+        error = {}
     kind = _BY_STATUS.get(status, UnavailableError if status >= 500 else ApiError)
     code = str(error.get("code") or f"http_{status}")
-    message = f"{where}: {status} {code}: {error.get('message') or 'no message'}"
-    if kind in _NEXT_STEP:
+    said = str(error.get("message") or "no message")[:_LONGEST_MESSAGE]
+    message = f"{where}: {status} {code}: {said}"
+    if 300 <= status < 400:
+        message += " — the endpoint is elsewhere: set WHITNEY_BASE_URL to its final address"
+    elif kind in _NEXT_STEP:
         message += f" — {_NEXT_STEP[kind]}"
+    if request_id:
+        message += f" [request {request_id}]"
     return kind(
         message,
         status=status,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from whitney.client import WhitneyClient
-from whitney.errors import WhitneyError
+from whitney.errors import ConflictError, NotFoundError, WhitneyError
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +24,8 @@ async def beat(client: WhitneyClient, session_id: str, *, every_s: float = EVERY
         yield
     finally:
         task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        # Not `await task`: its CancelledError could not be told from one that is meant for the block itself.
+        await asyncio.wait([task])
 
 
 async def _beat(client: WhitneyClient, session_id: str, every_s: float) -> None:
@@ -33,5 +33,8 @@ async def _beat(client: WhitneyClient, session_id: str, every_s: float) -> None:
         await asyncio.sleep(every_s)
         try:
             await client.heartbeat(session_id)
+        except (ConflictError, NotFoundError) as error:
+            logger.warning("session %s is gone, and is beaten no more: %s", session_id, error)
+            return
         except WhitneyError as error:
             logger.warning("heartbeat of session %s failed: %s", session_id, error)

@@ -7,7 +7,8 @@ two hooks at once, or a hook behind a `finally`, do no harm.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,10 +18,11 @@ from whitney.errors import ConflictError, WhitneyError
 from whitney.labels import ATTEMPT
 from whitney.retry import RetryPolicy
 from whitney.settings import WhitneySettings
-from whitney.transport import Endpoint, Refusal
-from whitney.types import TERMINAL_RUN, Session, SessionList
+from whitney.transport import AnswerT, Endpoint, Refusal, Request, parse
+from whitney.types import TERMINAL_RUN, Run, Session, SessionList
 
 POLL_S = 0.2
+LONGEST_REQUEST_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,30 @@ class Verdict:
     message: str
 
 
+@dataclass(slots=True)
+class _Ending:
+    """A session on its way to being closed; `problem` says why it will not be."""
+
+    session_id: str
+    runs: dict[str, str]
+    began: float = field(default_factory=time.monotonic)
+    problem: str | None = None
+
+    def verdict(self) -> Verdict:
+        seconds = time.monotonic() - self.began
+        if self.problem is None:
+            ended = ", ".join(f"run {run_id} {status}" for run_id, status in self.runs.items()) or "no runs"
+            message = f"{ended}, terminal after {seconds:.0f} s, session {self.session_id} closed"
+        else:
+            message = (
+                f"COULD NOT CLOSE {self.session_id}: still billing ({self.problem}); "
+                f"run `whitney reap --session {self.session_id}`"
+            )
+        return Verdict(self.session_id, self.problem is None, self.runs, seconds, message)
+
+
 class LifecycleClient:
-    """List, cancel, poll, close: synchronously, within a deadline."""
+    """List, cancel, poll, close: synchronously, within a deadline that counts from its making."""
 
     __slots__ = ("_endpoint", "_http", "_until")
 
@@ -44,9 +68,7 @@ class LifecycleClient:
     ) -> None:
         policy = RetryPolicy(deadline_s=deadline_s / 2, longest_s=2.0, retry_after_cap_s=5.0)
         self._endpoint = Endpoint(settings, policy)
-        options = self._endpoint.http_options()
-        options["timeout"] = httpx.Timeout(min(10.0, deadline_s), pool=None)
-        self._http = httpx.Client(transport=transport, **options)
+        self._http = httpx.Client(transport=transport, **self._endpoint.http_options())
         self._until = time.monotonic() + deadline_s
 
     def __enter__(self) -> Self:
@@ -60,52 +82,76 @@ class LifecycleClient:
     def open_sessions(self, label: tuple[str, str]) -> list[Session]:
         """The open sessions that carry a label."""
         params = {"label": f"{label[0]}:{label[1]}", "status": "open"}
-        return SessionList.model_validate(self._ask("list_sessions", params=params)).sessions
+        return self._ask(SessionList, "list_sessions", params=params).sessions
 
     def end(self, session: Session) -> Verdict:
         """Cancel the session's runs, poll until they are terminal, close it; never raises for Whitney's reasons."""
-        began = time.monotonic()
-        runs = {run.run_id: str(run.status) for run in session.runs}
-        try:
-            self._cancel_all(runs)
-            self._poll_all(runs)
-            self._ask("close_session", session_id=session.session_id)
-        except WhitneyError as error:
-            return _verdict(session.session_id, runs, time.monotonic() - began, problem=str(error))
-        return _verdict(session.session_id, runs, time.monotonic() - began)
+        return self.end_all([session])[0]
 
-    def _cancel_all(self, runs: dict[str, str]) -> None:
-        for run_id, status in runs.items():
+    def end_all(self, sessions: Sequence[Session]) -> list[Verdict]:
+        """The same for several. All are cancelled before any is waited for: that is what stops the bill."""
+        endings = [_Ending(session.session_id, _statuses(session)) for session in sessions]
+        for step in (self._cancel, self._close):
+            for ending in endings:
+                _attempt_step(step, ending)
+        return [ending.verdict() for ending in endings]
+
+    def _cancel(self, ending: _Ending) -> None:
+        for run_id, status in ending.runs.items():
             if status not in TERMINAL_RUN:
                 try:
-                    runs[run_id] = self._ask("cancel_run", run_id=run_id)["status"]
-                except ConflictError:  # it ended, or is ending, by itself; the poll below sees how
+                    ending.runs[run_id] = self._ask(Run, "cancel_run", run_id=run_id).status
+                except ConflictError:  # it ended, or is ending, by itself; the poll sees how
                     continue
 
-    def _poll_all(self, runs: dict[str, str]) -> None:
+    def _close(self, ending: _Ending) -> None:
+        while True:
+            self._poll(ending.runs)
+            try:
+                self._send(self._endpoint.request("close_session", session_id=ending.session_id))
+            except ConflictError as error:
+                if error.code != "run_not_terminal" or self._left_s() <= 0:
+                    raise
+            else:
+                return
+            # A run has been created since the session was read.
+            time.sleep(POLL_S)
+            ending.runs |= _statuses(self._ask(Session, "get_session", session_id=ending.session_id))
+            self._cancel(ending)
+
+    def _poll(self, runs: dict[str, str]) -> None:
         while waiting := [run_id for run_id, status in runs.items() if status not in TERMINAL_RUN]:
-            if time.monotonic() > self._until:
+            for run_id in waiting:
+                runs[run_id] = self._ask(Run, "get_run", run_id=run_id).status
+            if all(runs[run_id] in TERMINAL_RUN for run_id in waiting):
+                return
+            if self._left_s() <= 0:
                 raise WhitneyError(f"run {waiting[0]} is still {runs[waiting[0]]}")
             time.sleep(POLL_S)
-            for run_id in waiting:
-                runs[run_id] = self._ask("get_run", run_id=run_id)["status"]
 
-    def _ask(self, route: str, **options: Any) -> dict[str, Any]:
+    def _left_s(self) -> float:
+        return self._until - time.monotonic()
+
+    def _ask(self, model: type[AnswerT], route: str, **options: Any) -> AnswerT:
         request = self._endpoint.request(route, **options)
+        return parse(model, request, self._send(request))
+
+    def _send(self, request: Request) -> dict[str, Any]:
         attempts = self._endpoint.policy.start()
-        failure: WhitneyError
         while True:
+            wired = self._endpoint.wire(self._http, request)
+            # Even the last request is given a second: after a long silence the endpoint may just have come back.
+            longest = max(1.0, min(LONGEST_REQUEST_S, self._left_s()))
+            wired.extensions["timeout"] = httpx.Timeout(longest).as_dict()
             try:
-                response = self._http.send(self._endpoint.wire(self._http, request))
-            except httpx.TransportError as error:
-                wait, failure = attempts.wait_s(), self._endpoint.unreachable(request, error)
-            else:
-                answer = self._endpoint.answer(request, response)
-                if not isinstance(answer, Refusal):
-                    return answer
-                wait, failure = answer.wait_s(attempts), answer.error
-            if wait is None or time.monotonic() + wait > self._until:
-                raise failure
+                answer = self._endpoint.answer(request, self._http.send(wired))
+            except httpx.RequestError as error:
+                answer = self._endpoint.unanswered(request, error)
+            if not isinstance(answer, Refusal):
+                return answer
+            wait = answer.wait_s(attempts)
+            if wait is None or wait > self._left_s():
+                raise answer.error
             time.sleep(wait)
 
 
@@ -118,23 +164,28 @@ def close_sessions(
         WhitneyError: the sessions could not even be listed.
     """
     with LifecycleClient(settings, deadline_s=deadline_s) as client:
-        return [
-            client.end(session)
-            for session in client.open_sessions(label)
-            if attempts_up_to is None or _attempt(session) <= attempts_up_to
-        ]
+        return client.end_all(
+            [
+                session
+                for session in client.open_sessions(label)
+                if attempts_up_to is None or _attempt(session) <= attempts_up_to
+            ]
+        )
+
+
+def _attempt_step(step: Callable[[_Ending], None], ending: _Ending) -> None:
+    if ending.problem is None:
+        try:
+            step(ending)
+        except WhitneyError as error:
+            ending.problem = str(error)
+
+
+def _statuses(session: Session) -> dict[str, str]:
+    return {run.run_id: run.status for run in session.runs}
 
 
 def _attempt(session: Session) -> int:
     """The attempt a session was opened by; one without a readable label belongs to the first."""
     label = session.labels.get(ATTEMPT, "1")
-    return int(label) if label.isdigit() else 1
-
-
-def _verdict(session_id: str, runs: dict[str, str], seconds: float, problem: str | None = None) -> Verdict:
-    if problem is not None:
-        message = f"COULD NOT CLOSE {session_id}: still billing ({problem}); run `whitney reap --session {session_id}`"
-    else:
-        ended = ", ".join(f"run {run_id} {status}" for run_id, status in runs.items()) or "no runs"
-        message = f"{ended}, terminal after {seconds:.0f} s, session {session_id} closed"
-    return Verdict(session_id, problem is None, runs, seconds, message)
+    return int(label) if label.isdecimal() else 1

@@ -23,7 +23,14 @@ class Route:
     template: str
 
     def path(self, **ids: str | int) -> str:
-        """Fill the template; every id is percent-encoded, so that none can reach another route."""
+        """Fill the template; every id is percent-encoded, so that none can reach another route.
+
+        Raises:
+            ValueError: an id that is empty, or that a URL would resolve away.
+        """
+        for name, value in ids.items():
+            if str(value) in ("", ".", ".."):
+                raise ValueError(f"{name} is {str(value)!r}, which is no id")
         return self.template.format(**{name: quote(str(value), safe="") for name, value in ids.items()})
 
 
@@ -55,14 +62,20 @@ def load_routes(overrides: Path | None = None) -> dict[str, Route]:
     """The table, with the paths of an override file put over it.
 
     Raises:
-        ValueError: the file names an unknown route, or a path whose `{fields}` are not the route's.
+        ValueError: the file is no such object, or names an unknown route or a path whose `{fields}` are not the
+            route's.
     """
     if overrides is None:
         return dict(ROUTES)
     table = dict(ROUTES)
-    for name, template in json.loads(overrides.read_text(encoding="utf-8")).items():
+    wanted_paths = json.loads(overrides.read_text(encoding="utf-8"))
+    if not isinstance(wanted_paths, dict):
+        raise ValueError(f"{overrides}: must be a JSON object {{route name: path}}")  # noqa: TRY004 - a file's content
+    for name, template in wanted_paths.items():
         if name not in table:
             raise ValueError(f"{overrides}: unknown route {name!r}; known: {', '.join(sorted(table))}")
+        if not isinstance(template, str) or not template.startswith("/"):
+            raise ValueError(f"{overrides}: the path of {name!r} must be a string that begins with /")
         wanted, found = set(_FIELD.findall(table[name].template)), set(_FIELD.findall(template))
         if wanted != found:
             raise ValueError(f"{overrides}: route {name!r} needs {sorted(wanted)} in its path, it has {sorted(found)}")

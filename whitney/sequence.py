@@ -5,8 +5,9 @@ before has been accepted, while the waits for their results overlap freely. A se
 an operation that the endpoint refuses takes none. What was already submitted behind a refused operation is not sent
 either: an `optim_step` behind a refused `forward_backward` would step on no gradient and look like training.
 
-One post at a time costs a round trip an operation, and keeps every failure simple: never is a later operation accepted
-while an earlier one's fate is unknown.
+One post at a time costs a round trip an operation, and keeps every failure simple: never is a later operation sent
+while an earlier one's fate is unknown. After any failure the endpoint is asked where the run stands before the next
+post: an answer that was lost for good may have been a yes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from collections import deque
 from collections.abc import Generator
 from typing import Any, Protocol
 
-from whitney.errors import OperationCancelledError, OperationFailedError, OperationNotSentError, WhitneyError
+from whitney.errors import (
+    ConnectionFailedError,
+    OperationCancelledError,
+    OperationFailedError,
+    OperationNotSentError,
+    WhitneyError,
+)
+from whitney.transport import encode
 from whitney.types import Operation, Usage
 
 
@@ -38,9 +46,15 @@ class Wire(Protocol):
 
 
 class OperationHandle:
-    """An operation on its way. `await handle` gives its result (a dict in the wire's words)."""
+    """An operation on its way. `await handle` gives its result (a dict in the wire's words).
 
-    __slots__ = ("_posted", "_posted_at", "_wire", "kind", "operation", "payload", "run_id", "sampler_id", "seconds")
+    The payload is encoded here: what the caller does to it afterwards no longer matters.
+
+    Raises:
+        TypeError: something in the payload has no JSON form.
+    """
+
+    __slots__ = ("_posted", "_posted_at", "_wire", "encoded", "kind", "operation", "run_id", "sampler_id", "seconds")
 
     def __init__(self, wire: Wire, run_id: str, kind: str, payload: dict[str, Any], sampler_id: str | None) -> None:
         self._wire = wire
@@ -48,7 +62,10 @@ class OperationHandle:
         self._posted_at = 0.0
         self.run_id = run_id
         self.kind = kind
-        self.payload: dict[str, Any] | None = payload
+        try:
+            self.encoded: bytes | None = encode(payload)
+        except TypeError as error:
+            raise TypeError(f"run {run_id}, {kind}: the payload cannot be written as JSON: {error}") from error
         self.sampler_id = sampler_id
         self.operation: Operation | None = None
         self.seconds = 0.0
@@ -76,7 +93,7 @@ class OperationHandle:
         Raises:
             OperationFailedError: it ran and failed.
             OperationCancelledError: its run was cancelled, or an operation before it failed.
-            OperationNotSentError: an operation submitted before it was refused.
+            OperationNotSentError: an operation submitted before it was refused, or the client was closed.
             WhitneyError: it was refused, or the endpoint cannot be reached.
         """
         seq_id = await asyncio.shield(self._posted)
@@ -100,13 +117,13 @@ class OperationHandle:
     def accepted(self, seq_id: int) -> None:
         """The endpoint has it; the payload is not needed again."""
         self._posted_at = time.monotonic()
-        self.payload = None
+        self.encoded = None
         if not self._posted.done():
             self._posted.set_result(seq_id)
 
     def refused(self, error: BaseException) -> None:
         """The endpoint does not have it, or nobody can tell."""
-        self.payload = None
+        self.encoded = None
         if not self._posted.done():
             self._posted.set_exception(error)
             self._posted.exception()  # seen: a handle that nobody awaits is not an error of its own
@@ -115,46 +132,70 @@ class OperationHandle:
 class RunSequence:
     """The queue of one run's submitted operations, and the task that posts them."""
 
-    __slots__ = ("_next", "_poster", "_queue", "_run_id", "_wire")
+    __slots__ = ("_closed", "_next", "_poster", "_queue", "_run_id", "_wire")
 
     def __init__(self, wire: Wire, run_id: str, next_seq_id: int | None) -> None:
         self._wire = wire
         self._run_id = run_id
+        # None: unknown, and asked for before the next post. It is known only after a post that was accepted.
         self._next = next_seq_id
+        # The operation that is being posted stays first until its fate is known.
         self._queue: deque[OperationHandle] = deque()
         self._poster: asyncio.Task[None] | None = None
+        self._closed = False
 
     def submit(self, handle: OperationHandle) -> None:
         """Queue an operation; it is posted when all before it have been accepted."""
         self._queue.append(handle)
-        if self._poster is None or self._poster.done():
+        if self._closed:
+            self._drop_queue("the client is closed")
+        elif self._poster is None or self._poster.done():
             self._poster = asyncio.create_task(self._post_all(), name=f"whitney-post-{self._run_id}")
+            self._poster.add_done_callback(self._on_poster_end)
 
     async def _post_all(self) -> None:
         while self._queue:
-            handle = self._queue.popleft()
+            handle = self._queue[0]
             try:
-                if self._next is None:
-                    self._next = await self._wire.next_seq_id(self._run_id)
-                await self._wire.post_operation(handle, self._next)
+                seq_id = await self._post(handle)
             except WhitneyError as error:
+                self._queue.popleft()
                 handle.refused(error)
-                self._drop_queue(handle, str(error))
-            except BaseException as error:
-                handle.refused(error)
-                self._drop_queue(handle, f"{type(error).__name__}")
-                raise
+                self._drop_queue(f"the {handle.kind} submitted before it could not be: {error}")
             else:
-                handle.accepted(self._next)
-                self._next += 1
+                self._queue.popleft()
+                handle.accepted(seq_id)
 
-    def _drop_queue(self, culprit: OperationHandle, reason: str) -> None:
+    async def _post(self, handle: OperationHandle) -> int:
+        seq_id, self._next = self._next, None
+        if seq_id is None:
+            seq_id = await self._wire.next_seq_id(self._run_id)
+        await self._wire.post_operation(handle, seq_id)
+        self._next = seq_id + 1
+        return seq_id
+
+    def _on_poster_end(self, poster: asyncio.Task[None]) -> None:
+        """Nobody may wait for ever, however the poster ended: also when it was cancelled before its first step."""
+        error = None if poster.cancelled() else poster.exception()
+        if not poster.cancelled() and error is None:
+            return
+        if self._queue:
+            handle = self._queue.popleft()
+            handle.refused(
+                error
+                or ConnectionFailedError(
+                    f"run {self._run_id}, {handle.kind}: posting was stopped before the endpoint had answered; whether "
+                    "it has the operation, the run's next_seq_id tells"
+                )
+            )
+            self._drop_queue(f"posting stopped at the {handle.kind} submitted before it")
+
+    def _drop_queue(self, because: str) -> None:
         while self._queue:
             handle = self._queue.popleft()
             handle.refused(
                 OperationNotSentError(
-                    f"run {self._run_id}, {handle.kind}: not sent, because the {culprit.kind} submitted before it "
-                    f"could not be: {reason}",
+                    f"run {self._run_id}, {handle.kind}: not sent, because {because}",
                     run_id=self._run_id,
                     seq_id=None,
                     kind=handle.kind,
@@ -163,7 +204,8 @@ class RunSequence:
             )
 
     async def aclose(self) -> None:
-        """Stop posting; what has not been posted fails."""
+        """Stop posting; what has not been accepted fails."""
+        self._closed = True
         if self._poster is not None and not self._poster.done():
             self._poster.cancel()
-            await asyncio.gather(self._poster, return_exceptions=True)
+            await asyncio.wait([self._poster])

@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from whitney.errors import ConfigurationError
 
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -22,13 +22,21 @@ Seconds = Annotated[float, Field(gt=0)]
 class WhitneySettings(BaseSettings):
     """How to reach an endpoint. The key is a SecretStr: no repr, log or dump shows it."""
 
-    model_config = SettingsConfigDict(env_prefix="WHITNEY_", env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="WHITNEY_",
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,  # a key that is refused for its form would be quoted in the refusal
+    )
 
     base_url: str = Field(description="http(s)://host[:port][/prefix]")
     api_key: SecretStr = Field(min_length=1, description="Bearer key")
     routes_file: Path | None = Field(None, description="JSON object {route name: path} put over the route table")
     connect_timeout_s: Seconds = 10.0
     request_timeout_s: Seconds = 120.0
+    first_contact_s: Seconds = Field(15.0, description="How long an endpoint that has never answered is tried")
     wait_s: Annotated[float, Field(gt=0, le=60)] = Field(30.0, description="Length of one long poll")
     retry_deadline_s: Seconds = Field(300.0, description="How long a request is repeated before it fails")
     retry_after_cap_s: Seconds = Field(60.0, description="Longest Retry-After that is honoured")
@@ -38,13 +46,23 @@ class WhitneySettings(BaseSettings):
     @classmethod
     def _is_a_url(cls, value: str) -> str:
         parts = urlsplit(value)
+        _ = parts.port  # raises for one that is no port
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("write it as http(s)://host[:port][/prefix]")
         if parts.username or parts.password:
             raise ValueError("the key belongs into WHITNEY_API_KEY, never into the URL")
-        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        if parts.scheme == "http" and parts.hostname not in LOOPBACK:
             warnings.warn(f"{parts.hostname} is asked over plain http: the key travels unencrypted", stacklevel=2)
         return value.rstrip("/")
+
+    @field_validator("api_key")
+    @classmethod
+    def _fits_a_header(cls, value: SecretStr) -> SecretStr:
+        # Read from a file, a key often ends in a line break; httpx would refuse it much later, and quote it.
+        key = value.get_secret_value().strip()
+        if not key or not all("!" <= character <= "~" for character in key):
+            raise ValueError("a key is printable ASCII without spaces")
+        return SecretStr(key)
 
 
 def default_data_dir() -> Path:
@@ -60,10 +78,11 @@ def local_gateway(data_dir: Path | None = None) -> WhitneySettings | None:
     try:
         facts = json.loads((folder / "gateway.json").read_text(encoding="utf-8"))
         key = (folder / "api_key").read_text(encoding="utf-8").strip()
+        base_url = str(facts["base_url"])
         os.kill(int(facts["pid"]), 0)  # signal 0 asks whether the process is there
-        return WhitneySettings(base_url=facts["base_url"], api_key=SecretStr(key))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return WhitneySettings(base_url=base_url, api_key=SecretStr(key))
 
 
 def resolve_settings() -> WhitneySettings:
@@ -77,15 +96,16 @@ def resolve_settings() -> WhitneySettings:
     except ValidationError as error:
         issues = error.errors(include_url=False, include_input=False)
     missing = {str(issue["loc"][0]) for issue in issues if issue["type"] == "missing"}
-    if "base_url" in missing:
-        local = local_gateway()
-        if local is not None:
-            return local
+    if wrong := [issue for issue in issues if issue["type"] != "missing"]:
+        raise ConfigurationError(
+            "; ".join(f"WHITNEY_{str(issue['loc'][0]).upper()}: {issue['msg']}" for issue in wrong)
+        )
+    if "base_url" not in missing:
+        raise ConfigurationError("WHITNEY_BASE_URL is set and WHITNEY_API_KEY is not: set it to the endpoint's key")
+    local = local_gateway()
+    if local is None:
         raise ConfigurationError(
             "no Whitney endpoint: set WHITNEY_BASE_URL and WHITNEY_API_KEY, or start the embedded gateway on this "
             "machine with `whitney serve`"
         )
-    if "api_key" in missing:
-        raise ConfigurationError("WHITNEY_BASE_URL is set and WHITNEY_API_KEY is not: set it to the endpoint's key")
-    described = "; ".join(f"WHITNEY_{str(issue['loc'][0]).upper()}: {issue['msg']}" for issue in issues)
-    raise ConfigurationError(described)
+    return local

@@ -1,19 +1,23 @@
-"""One request at a time, repeated until it is answered: what client and hooks share above httpx."""
+"""What client and hooks share above httpx: addresses, headers, encoding, and what an answer or its absence means."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Never, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 import orjson
 import zstandard
+from pydantic import ValidationError
 
-from whitney.errors import ApiError, ConnectionFailedError, api_error
+from whitney.errors import ApiError, ConfigurationError, ConnectionFailedError, WhitneyError, api_error
 from whitney.retry import Attempts, RetryPolicy, retryable
 from whitney.routes import Route, load_routes
-from whitney.settings import WhitneySettings
+from whitney.settings import LOOPBACK, WhitneySettings
+from whitney.types import WireAnswer
 
 try:
     USER_AGENT = f"whitney-pipelines/{version('whitney-pipelines')}"
@@ -23,27 +27,48 @@ except PackageNotFoundError:  # run from a checkout that was never installed
 # A flow waits for a whole cycle at once: every group's long poll holds a connection of its own.
 MAX_CONNECTIONS = 512
 
+# A shorter "key" would be found by chance in an error's text, and cut holes into it.
+_SHORTEST_REDACTED = 8
+
+AnswerT = TypeVar("AnswerT", bound=WireAnswer)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request ready to be sent, any number of times, byte for byte the same."""
+    """A request ready to be sent, any number of times, byte for byte the same. `where` tells it by its ids."""
 
-    route: Route
+    method: str
     path: str
     where: str
-    body: bytes | None = None
+    content: bytes | None = field(default=None, repr=False)
+    headers: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] | None = None
     read_timeout_s: float | None = None
 
 
-class Endpoint:
-    """Addresses, headers and encoding of one Whitney endpoint. Holds the key; shows it to nobody."""
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error answer, or none at all; and when the endpoint wants to be asked again."""
 
-    __slots__ = ("_routes", "policy", "settings")
+    error: WhitneyError
+    passing: bool
+    retry_after: str | None = None
+    within_s: float = math.inf
+
+    def wait_s(self, attempts: Attempts) -> float | None:
+        """How long to wait before repeating; None when repeating is senseless or the deadline is near."""
+        return attempts.wait_s(self.retry_after, within_s=self.within_s) if self.passing else None
+
+
+class Endpoint:
+    """One Whitney endpoint. Holds the key; shows it to nobody, and cannot be pickled with it."""
+
+    __slots__ = ("_reached", "_routes", "policy", "settings")
 
     def __init__(self, settings: WhitneySettings, policy: RetryPolicy | None = None) -> None:
         self.settings = settings
-        self._routes = load_routes(settings.routes_file)
+        self._routes = _routes(settings)
+        self._reached = False
         self.policy = policy or RetryPolicy(
             deadline_s=settings.retry_deadline_s, retry_after_cap_s=settings.retry_after_cap_s
         )
@@ -51,20 +76,38 @@ class Endpoint:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.settings.base_url})"
 
+    def __reduce__(self) -> Never:
+        raise TypeError("a Whitney client holds a key and is never pickled: make a new one from settings")
+
     def request(
         self,
         name: str,
         *,
         body: Any = None,
+        about: str = "",
         params: dict[str, str] | None = None,
         read_timeout_s: float | None = None,
         **ids: str | int,
     ) -> Request:
-        """Make a request to a named route. `body` is encoded once, NumPy arrays included."""
+        """Make a request to a named route; `body` is encoded here, once, and compressed when it is large.
+
+        Args:
+            name: of the route.
+            body: anything JSON can say, NumPy arrays included.
+            about: what else an error message should tell, besides the ids.
+            params: the query.
+            read_timeout_s: instead of the settings' timeout.
+            ids: the route's fields.
+        """
         route = self._routes[name]
-        where = " ".join([name, *(f"{key}={value}" for key, value in ids.items())])
-        encoded = None if body is None else orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
-        return Request(route, route.path(**ids), where, encoded, params, read_timeout_s)
+        where = " ".join([name, *(f"{key}={value}" for key, value in ids.items()), *([about] if about else [])])
+        content, headers = None, {}
+        if body is not None:
+            content, headers = encode(body), {"Content-Type": "application/json"}
+            if len(content) > self.settings.compress_above_bytes:
+                content = zstandard.ZstdCompressor(level=1).compress(content)
+                headers["Content-Encoding"] = "zstd"
+        return Request(route.method, route.path(**ids), where, content, headers, params, read_timeout_s)
 
     def http_options(self) -> dict[str, Any]:
         """Arguments of the httpx client."""
@@ -77,19 +120,19 @@ class Endpoint:
                 "Accept": "application/json",
             },
             "timeout": httpx.Timeout(settings.request_timeout_s, connect=settings.connect_timeout_s, pool=None),
-            "limits": httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=64),
+            "limits": httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS),
+            # A proxy of the environment cannot reach this machine's own gateway, and would be shown its key.
+            "trust_env": urlsplit(settings.base_url).hostname not in LOOPBACK,
         }
 
     def wire(self, client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
-        """The httpx request, compressed when the body is large."""
-        content, headers = request.body, {}
-        if content is not None:
-            headers["Content-Type"] = "application/json"
-            if len(content) > self.settings.compress_above_bytes:
-                content = zstandard.ZstdCompressor(level=1).compress(content)
-                headers["Content-Encoding"] = "zstd"
+        """The request in httpx's terms."""
         built = client.build_request(
-            request.route.method, request.path.lstrip("/"), content=content, headers=headers, params=request.params
+            request.method,
+            request.path.lstrip("/"),
+            content=request.content,
+            headers=request.headers,
+            params=request.params,
         )
         if request.read_timeout_s is not None:
             built.extensions["timeout"]["read"] = request.read_timeout_s
@@ -97,8 +140,10 @@ class Endpoint:
 
     def answer(self, request: Request, response: httpx.Response) -> dict[str, Any] | Refusal:
         """The body of a good answer, or why it is not one."""
+        self._reached = True
+        content = response.content if response.is_success else self._without_key(response.content)
         try:
-            body = orjson.loads(response.content) if response.content else {}
+            body = orjson.loads(content) if content else {}
         except orjson.JSONDecodeError:
             body = None
         if response.is_success and isinstance(body, dict):
@@ -111,25 +156,59 @@ class Endpoint:
             where=request.where,
             request_id=response.headers.get("x-request-id"),
         )
-        return Refusal(error, response.headers.get("retry-after"))
+        return Refusal(error, retryable(status, error.code), response.headers.get("retry-after"))
 
-    def unreachable(self, request: Request, error: httpx.TransportError) -> ConnectionFailedError:
-        """What to raise when no answer came until the deadline."""
-        return ConnectionFailedError(
+    def unanswered(self, request: Request, error: httpx.RequestError) -> Refusal:
+        """What a broken connection means. One that never stood is given up early: nothing can be under way there."""
+        failure = ConnectionFailedError(
             f"{request.where}: no answer from {self.settings.base_url} ({type(error).__name__}): is the gateway "
             "running, and is WHITNEY_BASE_URL right? `whitney serve` starts the embedded one"
         )
+        return Refusal(failure, True, within_s=math.inf if self._reached else self.settings.first_contact_s)
+
+    def _without_key(self, content: bytes) -> bytes:
+        """An error's text, in case the endpoint, or a proxy before it, repeats the headers it was sent."""
+        key = self.settings.api_key.get_secret_value()
+        return content.replace(key.encode(), b"[key]") if len(key) >= _SHORTEST_REDACTED else content
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An error answer, and when the endpoint wants to be asked again."""
+def encode(value: Any) -> bytes:
+    """JSON.
 
-    error: ApiError
-    retry_after: str | None
+    Raises:
+        TypeError: something in it has no JSON form; its type is named, never its value.
+    """
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
 
-    def wait_s(self, attempts: Attempts) -> float | None:
-        """How long to wait before repeating; None when repeating is senseless or the deadline is near."""
-        if not retryable(self.error.status, self.error.code):
-            return None
-        return attempts.wait_s(self.retry_after)
+
+def _plain(value: Any) -> Any:
+    # Arrays that orjson does not read itself: strided views, float16.
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def parse(model: type[AnswerT], request: Request, answer: dict[str, Any]) -> AnswerT:
+    """A good answer as the type it should be.
+
+    Raises:
+        ApiError: `unexpected_answer`: it is not of that type. The fields are named; what they held is not.
+    """
+    try:
+        return model.model_validate(answer)
+    except ValidationError as error:
+        issues = error.errors(include_url=False, include_context=False, include_input=False)
+    # Raised out here, where the ValidationError with the answer's values is no longer anybody's context.
+    fields = "; ".join(f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in issues[:3])
+    raise ApiError(
+        f"{request.where}: the answer is not a {model.__name__} ({fields}): is WHITNEY_BASE_URL a Whitney endpoint?",
+        status=200,
+        code="unexpected_answer",
+    )
+
+
+def _routes(settings: WhitneySettings) -> dict[str, Route]:
+    try:
+        return load_routes(settings.routes_file)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"WHITNEY_ROUTES_FILE cannot be used: {error}") from error
