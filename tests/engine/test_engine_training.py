@@ -9,6 +9,7 @@ import pytest
 import torch
 from engine_harness import TestRun, datum, engine, floats, ints, rl_data, some_tokens, training
 
+from gateway.providers.local import products
 from gateway.providers.local.engine import Engine
 from gateway.providers.local.lora import LINEARS, LoraTensors
 from gateway.providers.local.losses import LOSSES
@@ -301,3 +302,12 @@ def test_two_runs_of_one_model_share_its_base_and_nothing_else(tmp_path: Path) -
     one.step(0.1)
     assert other.logprobs(some_tokens(1, 6)) == before
     assert one.logprobs(some_tokens(1, 6)) != before
+
+
+@pytest.mark.parametrize("rows", [1, 7, 300])
+def test_both_kernels_of_a_product_agree(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    inputs, weight = torch.randn(rows, 96, generator=generator), torch.randn(50, 96, generator=generator)
+    usual = products.product(inputs, weight)
+    monkeypatch.setattr(products, "_ONEDNN", None)  # as on a machine without oneDNN
+    torch.testing.assert_close(usual, products.product(inputs, weight), rtol=1e-5, atol=1e-5)

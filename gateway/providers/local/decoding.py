@@ -15,6 +15,7 @@ from torch import Tensor
 from gateway.providers.local.base_weights import Shapes
 from gateway.providers.local.forward import KeysValues, Network, split_heads
 from gateway.providers.local.layers import swiglu
+from gateway.providers.local.products import product
 
 _BLOCK = 64  # columns by which the rows' own cache grows
 
@@ -99,7 +100,7 @@ def decode_step(
     own.make_room()
     for index, weights in enumerate(network.layers):
         normed = F.rms_norm(stream, (shapes.width,), base.attention_norms[index], base.norm_eps)
-        query, key, value = split_heads(base, F.linear(normed, weights["qkv"]), cosines, sines)
+        query, key, value = split_heads(base, product(normed, weights["qkv"]), cosines, sines)
         own_keys, own_values = own.write(index, key, value)
         # Query heads beside the key head they share: [B, kv_heads, heads / kv_heads, head_width].
         query = query.unflatten(1, (shapes.kv_heads, -1)) / math.sqrt(shapes.head_width)
@@ -109,9 +110,9 @@ def decode_step(
         on_prompt, on_own = scores.split((prompt_scores.shape[-1], own.length), -1)
         mixed = torch.matmul(on_own, own_values)
         mixed += groups.scatter(torch.matmul(groups.gather(on_prompt), prompt_cache.values[index]))
-        stream += F.linear(mixed.flatten(1), weights["o"])
+        stream += product(mixed.flatten(1), weights["o"])
         normed = F.rms_norm(stream, (shapes.width,), base.mlp_norms[index], base.norm_eps)
-        stream += F.linear(swiglu(F.linear(normed, weights["gate_up"])), weights["down"])
+        stream += product(swiglu(product(normed, weights["gate_up"])), weights["down"])
     return stream
 
 

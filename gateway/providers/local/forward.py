@@ -20,6 +20,7 @@ from gateway.providers.local.layers import (
 )
 from gateway.providers.local.lora import LoraTensors
 from gateway.providers.local.packing import Pack
+from gateway.providers.local.products import product
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,12 @@ def hidden_states(network: Network, pack: Pack, keep: KeysValues | None = None) 
     stream, cosines, sines = _start(base, pack)
     for index, weights in enumerate(network.layers):
         normed = F.rms_norm(stream, (shapes.width,), base.attention_norms[index], base.norm_eps)
-        query, key, value = split_heads(base, F.linear(normed, weights["qkv"]), cosines, sines)
+        query, key, value = split_heads(base, product(normed, weights["qkv"]), cosines, sines)
         if keep is not None:
             keep.append((key, value))
-        stream += F.linear(_attention(query, key, value, pack), weights["o"])
+        stream += product(_attention(query, key, value, pack), weights["o"])
         normed = F.rms_norm(stream, (shapes.width,), base.mlp_norms[index], base.norm_eps)
-        stream += F.linear(swiglu(F.linear(normed, weights["gate_up"])), weights["down"])
+        stream += product(swiglu(product(normed, weights["gate_up"])), weights["down"])
     return stream
 
 

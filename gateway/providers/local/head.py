@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
+
+from gateway.providers.local.products import product
 
 # Positions whose logits exist at one time: 256 × 49,152 fp32 are 50 MB, and the product is already at full speed.
 CHUNK = 256
@@ -29,7 +30,7 @@ class TokenLogprobs(torch.autograd.Function):
         logprobs, entropies = torch.empty(len(rows)), torch.empty(len(states))
         expected = torch.empty_like(states)
         for start, stop, pairs in chunks(rows, len(states)):
-            logits = F.linear(states[start:stop], head)
+            logits = product(states[start:stop], head)
             total = torch.logsumexp(logits, -1)
             logprobs[pairs] = logits[rows[pairs] - start, tokens[pairs]] - total[rows[pairs] - start]
             probabilities = torch.exp(logits - total[:, None])
@@ -55,7 +56,7 @@ def token_logprobs(states: Tensor, head: Tensor, rows: Tensor, tokens: Tensor) -
     """As `TokenLogprobs`, where no gradient will be asked for."""
     logprobs, entropies = torch.empty(len(rows)), torch.empty(len(states))
     for start, stop, pairs in chunks(rows, len(states)):
-        logits = F.linear(states[start:stop], head)
+        logits = product(states[start:stop], head)
         total = torch.logsumexp(logits, -1)
         logprobs[pairs] = logits[rows[pairs] - start, tokens[pairs]] - total[rows[pairs] - start]
         probabilities = torch.exp(logits - total[:, None])
@@ -68,7 +69,7 @@ def top_logprobs(states: Tensor, head: Tensor, count: int) -> tuple[Tensor, Tens
     """The `count` most likely tokens at each position and their log-probs, each [U, count], most likely first."""
     tokens, logprobs = [], []
     for start in range(0, len(states), CHUNK):
-        logits = F.linear(states[start : start + CHUNK], head)
+        logits = product(states[start : start + CHUNK], head)
         best = logits.topk(min(count, logits.shape[-1]), -1)
         tokens.append(best.indices)
         logprobs.append(best.values - torch.logsumexp(logits, -1, keepdim=True))

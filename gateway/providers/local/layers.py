@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gateway.providers.local.base_weights import FUSED_LINEARS
 from gateway.providers.local.lora import LoraTensors
+from gateway.providers.local.products import product
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class LoraLinear(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, linear: TrainedLinear) -> Tensor:
         ctx.save_for_backward(inputs)
         ctx.linear = linear
-        return F.linear(inputs, linear.weight)
+        return product(inputs, linear.weight)
 
     @staticmethod
     def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor, None]:
@@ -72,7 +73,7 @@ class NormedLoraLinear(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, norm: Tensor, eps: float, linear: TrainedLinear) -> Tensor:
         ctx.save_for_backward(inputs)
         ctx.norm, ctx.eps, ctx.linear = norm, eps, linear
-        return F.linear(F.rms_norm(inputs, norm.shape, norm, eps), linear.weight)
+        return product(F.rms_norm(inputs, norm.shape, norm, eps), linear.weight)
 
     @staticmethod
     def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor, None, None, None]:
@@ -91,7 +92,7 @@ class SwigluLoraLinear(torch.autograd.Function):
     def forward(ctx: Any, gate_up: Tensor, linear: TrainedLinear) -> Tensor:
         ctx.save_for_backward(gate_up)
         ctx.linear = linear
-        return F.linear(swiglu(gate_up), linear.weight)
+        return product(swiglu(gate_up), linear.weight)
 
     @staticmethod
     def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor, None]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from gateway.providers.local.decoding import OwnCache, PromptCache, decode_step
@@ -15,6 +14,7 @@ from gateway.providers.local.draws import DrawSettings, choose, uniforms
 from gateway.providers.local.forward import KeysValues, Network, final_norm, hidden_states
 from gateway.providers.local.head import top_logprobs
 from gateway.providers.local.packing import pack_sequences
+from gateway.providers.local.products import product
 
 # Beyond this many rows a step gains little speed and its [rows, vocabulary] arrays grow.
 MAX_ROWS = 128
@@ -150,7 +150,7 @@ def _decode(
     states = prefilled.states[rows.prompts]
     step = 0
     while True:
-        logprobs = torch.log_softmax(F.linear(states, network.base.head), -1)
+        logprobs = torch.log_softmax(product(states, network.base.head), -1)
         chosen = rows.draw(logprobs, step)
         taken = logprobs.gather(1, chosen[:, None])[:, 0]
         goes_on = rows.record(chosen.tolist(), taken.tolist(), answers)
