@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
@@ -13,11 +14,13 @@ from dotenv import dotenv_values
 
 from cli.failures import CommandFailedError
 from cli.local_extra import require_local_extra
+from whitney.client import WhitneyClient
 from whitney.errors import ConfigurationError
-from whitney.settings import resolve_settings
+from whitney.settings import WhitneySettings, resolve_settings
 
 PROJECT_DATA = Path(".whitney")
 STARTUP_S = 180.0
+GREETING_S = 15.0
 VARIABLES = ("WHITNEY_BASE_URL", "WHITNEY_API_KEY")
 
 Say = Callable[[str], None]
@@ -31,13 +34,23 @@ def endpoint(model: str, provider: str, *, embedded: bool | None, say: Say) -> I
 
     Raises:
         ConfigurationError: there is none, and none may be started; or what is configured cannot be used.
+        WhitneyError: it does not answer, or refuses the key. Better known now than after a flow run has begun.
     """
     if embedded or (embedded is None and not _configured()):
         with embedded_gateway(model, provider, say=say):
             yield
     else:
-        say(f"Whitney at {resolve_settings().base_url}")
+        asyncio.run(_greet(resolve_settings(), say))
         yield
+
+
+async def _greet(settings: WhitneySettings, say: Say) -> None:
+    impatient = settings.model_copy(update={"retry_deadline_s": GREETING_S})
+    async with WhitneyClient(impatient) as client:
+        rows = (await client.capabilities()).rows
+    say(
+        f"Whitney at {settings.base_url} serves {', '.join(f'{row.provider}/{row.model}' for row in rows) or 'nothing'}"
+    )
 
 
 def _configured() -> bool:

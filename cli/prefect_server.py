@@ -15,6 +15,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from cli.failures import CommandFailedError
+from tasks.prefect_server import SERVER_SETTINGS
 
 HOST = "127.0.0.1"
 STANDARD_PORT = 4200
@@ -31,12 +32,11 @@ def project_server_environment(home: Path, port: int) -> dict[str, str]:
 
     The UI asks the API where the *settings* say it is, so the port must be there as well as on the command line.
     """
-    return {
+    return SERVER_SETTINGS | {
         "PREFECT_HOME": str(home.resolve()),
         "PREFECT_API_URL": f"http://{HOST}:{port}/api",
         "PREFECT_SERVER_API_HOST": HOST,
         "PREFECT_SERVER_API_PORT": str(port),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 
+from tasks.prefect_server import SERVER_SETTINGS
+
 
 def configure(*, verbose: bool) -> None:
     """Settings that Prefect reads once, when it is imported; what the user has set stays.
@@ -12,7 +14,8 @@ def configure(*, verbose: bool) -> None:
     Without `verbose` the terminal shows Prefect's own warnings only. What flow and task runs log, tracebacks included,
     goes where it always goes: to the Prefect API, and its UI.
     """
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    for name, value in SERVER_SETTINGS.items():  # for the temporary server, if there is to be one
+        os.environ.setdefault(name, value)
     # A server that starts beside a busy training engine takes longer than Prefect's default of 20 s.
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
     if not verbose:

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
 
+from prefect.exceptions import TerminationSignal
 from rich.console import Console
 
 from cli.failures import RunFailedError, UsageError, is_user_mistake
@@ -30,6 +31,9 @@ def train(algorithm: str, config: FlowConfig, console: Console) -> dict[str, Any
         try:
             flow_run = cast("Coroutine[Any, Any, dict[str, Any]]", FLOWS[algorithm](config))
             return asyncio.run(flow_run)
+        except TerminationSignal:
+            # While a flow runs, Prefect takes SIGTERM itself; asyncio has let the flow close its session by now.
+            raise KeyboardInterrupt from None
         except Exception as error:
             # Until a session is open, ValueError is how a flow says that its input cannot work.
             if is_user_mistake(error) or (isinstance(error, ValueError) and not progress.allocated):
