@@ -16,7 +16,7 @@ from cli.local_extra import require_local_extra
 from cli.prefect_setup import configure
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from cli.terminal import Say
 
 CONFIG = Path(__file__).resolve().parent.parent / "deployments" / "configs" / "demo-grpo-addition.toml"
 
@@ -49,19 +49,21 @@ def demo(
 
     from cli.endpoint import PROJECT_DATA, embedded_gateway
     from cli.prefect_server import free_port, prefect_server, project_server_environment, wait_until_up
+    from cli.terminal import sayer
 
     console = Console()
+    say = sayer(console)
     port = free_port()
     environment = project_server_environment(PROJECT_DATA / "prefect", port)
     os.environ.update(environment)  # before Prefect is imported: it reads them once
     configure(verbose=verbose)
     log = PROJECT_DATA / "prefect-server.log"
     with interruptible(), prefect_server(environment, log) as server:
-        console.print(f"Prefect UI: http://127.0.0.1:{port}  (up in a few seconds)", highlight=False)
+        say(f"Prefect UI: http://127.0.0.1:{port}  (up in a few seconds)")
         from flows.load_config import load_config
 
         algorithm, checked = load_config(config, [f"seed={seed}"])
-        with embedded_gateway(checked.model.name, checked.model.provider, say=console.print):
+        with embedded_gateway(checked.model.name, checked.model.provider, say=say):
             wait_until_up(server, environment["PREFECT_API_URL"], log)
             from cli.training import show_summary, train
 
@@ -69,9 +71,9 @@ def demo(
         console.rule()
         show_summary(summary, console)
         for line in what_was_learned(summary, Path(summary["run_folder"]), checked.sampling.max_tokens):
-            console.print(line, highlight=False, markup=False)
+            say(line)
         if sys.stdin.isatty() if keep_open is None else keep_open:
-            _wait_for_interrupt(console)
+            _wait_for_interrupt(say)
     return 0
 
 
@@ -107,9 +109,9 @@ def what_was_learned(summary: dict[str, Any], folder: Path, max_tokens: int) -> 
     return lines
 
 
-def _wait_for_interrupt(console: Console) -> None:
-    console.print("\nThe Prefect UI stays up until Ctrl-C.")
+def _wait_for_interrupt(say: Say) -> None:
+    say("\nThe Prefect UI stays up until Ctrl-C.")
     try:
         threading.Event().wait()
     except KeyboardInterrupt:
-        console.print("Stopping.")
+        say("Stopping.")

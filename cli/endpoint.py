@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from dotenv import dotenv_values
 
 from cli.failures import CommandFailedError
 from cli.local_extra import require_local_extra
+from cli.terminal import Say
 from whitney.client import WhitneyClient
 from whitney.errors import ConfigurationError
 from whitney.settings import WhitneySettings, resolve_settings
@@ -22,8 +23,6 @@ PROJECT_DATA = Path(".whitney")
 STARTUP_S = 180.0
 GREETING_S = 15.0
 VARIABLES = ("WHITNEY_BASE_URL", "WHITNEY_API_KEY")
-
-Say = Callable[[str], None]
 
 
 @contextmanager

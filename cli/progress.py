@@ -10,6 +10,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from cli.terminal import sayer
 from tasks.events import Event
 
 
@@ -17,7 +18,7 @@ class RunProgress:
     """A listener for `tasks.events`; also remembers what an error message needs to know."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
+        self.say = sayer(console)
         self.allocated = False
         self.folder: str | None = None
         self._done = 0
@@ -26,12 +27,11 @@ class RunProgress:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         if console.is_terminal:
-            columns = ("[bold]{task.description}", "{task.fields[facts]}")
             self._bar = Progress(
-                TextColumn(columns[0]),
+                TextColumn("[bold]{task.description}"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
-                TextColumn(columns[1]),
+                TextColumn("{task.fields[facts]}"),
                 TimeElapsedColumn(),
                 console=console,
             )
@@ -61,10 +61,6 @@ class RunProgress:
             self._cycle(int(facts["cycle"]), int(facts["cycles"]), facts["metrics"])
         elif event.kind == "exported":
             self.say(f"Adapter in {facts['path']}")
-
-    def say(self, line: str) -> None:
-        """A line above the bar, or just a line."""
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _prepared(self, facts: Mapping[str, Any]) -> None:
         self.folder = str(facts["folder"])

@@ -42,6 +42,7 @@ def run(
     from rich.console import Console
 
     from cli.endpoint import endpoint
+    from cli.terminal import sayer
     from cli.training import show_summary, train
     from flows.load_config import load_config
 
@@ -53,7 +54,7 @@ def run(
         if checked.credentials_block is not None:
             summary = train(algorithm, checked, console)
         else:
-            with endpoint(checked.model.name, checked.model.provider, embedded=embedded, say=console.print):
+            with endpoint(checked.model.name, checked.model.provider, embedded=embedded, say=sayer(console)):
                 summary = train(algorithm, checked, console)
     show_summary(summary, console)
     return 0

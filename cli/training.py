@@ -14,6 +14,7 @@ from rich.console import Console
 from cli.failures import RunFailedError, UsageError, is_user_mistake
 from cli.prefect_setup import flow_run_page
 from cli.progress import RunProgress, measured
+from cli.terminal import sayer
 from flows import FLOWS
 from flows.config import FlowConfig
 from tasks.events import listening
@@ -43,16 +44,17 @@ def train(algorithm: str, config: FlowConfig, console: Console) -> dict[str, Any
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:
     """What a reader wants first: did it learn, and where is what."""
+    say = sayer(console)
     for when in ("before", "after"):
         if evaluation := summary.get(f"evaluation_{when}"):
-            _say(console, f"Held out {when + ':':<8} {measured(evaluation)}")
+            say(f"Held out {when + ':':<8} {measured(evaluation)}")
     operations = sum(summary.get("operations", {}).values())
     tokens = ", ".join(f"{count:,} {kind}" for kind, count in summary.get("tokens", {}).items())
-    _say(console, f"Billed:    {operations} operations; tokens: {tokens}; open sessions: {summary['open_sessions']}")
-    _say(console, f"Run:       {summary['run_folder']}")
-    _say(console, f"Adapter:   {summary['adapter']}")
+    say(f"Billed:    {operations} operations; tokens: {tokens}; open sessions: {summary['open_sessions']}")
+    say(f"Run:       {summary['run_folder']}")
+    say(f"Adapter:   {summary['adapter']}")
     if page := flow_run_page(summary.get("flow_run_id")):
-        _say(console, f"Prefect:   {page}")
+        say(f"Prefect:   {page}")
 
 
 def _obituary(error: Exception, folder: str | None) -> str:
@@ -70,7 +72,3 @@ def _owner(folder: Path) -> str | None:
     except (OSError, ValueError, KeyError):
         return None
     return str(owner)
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,54 @@
+"""What the README tells a newcomer to type, typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.launch import GatewayProcess
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+COMMANDS = [
+    line for block in re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE) for line in block.splitlines()
+]
+
+
+def test_every_command_of_the_readme_works_in_the_order_it_is_given(endpoint: GatewayProcess, tmp_path: Path) -> None:
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+    }
+    environment.pop("PREFECT_API_URL", None)
+    for command in COMMANDS:
+        if command.startswith("export "):  # an address that is an example, and the key to it
+            assert re.fullmatch(r"export WHITNEY_(BASE_URL=https://whitney\.example\.com|API_KEY=\S+)", command)
+            continue
+        # `make` would make an environment and run this very test: only what it would do is looked at.
+        typed = shlex.split(command)
+        folder = ROOT if typed[0] == "make" else tmp_path
+        typed = ["make", "--dry-run", *typed[1:]] if typed[0] == "make" else typed
+        done = subprocess.run(typed, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+    assert (tmp_path / "runs" / "first" / "adapter" / "adapter_config.json").is_file()
+    assert (tmp_path / "runs" / "first" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
+def test_a_file_that_the_readme_links_to_is_there(target: str) -> None:
+    assert (ROOT / target).exists()
+
+
+def test_the_readme_names_every_command_of_the_command_line() -> None:
+    from cli.app import app
+
+    commands = {name for name in app if not name.startswith("-")}
+    assert commands == set(re.findall(r"^\| `whitney (\w+)", README, re.MULTILINE))
