@@ -138,7 +138,7 @@ _NEXT_STEP: dict[type[ApiError], str] = {
     UnauthorizedError: "check WHITNEY_API_KEY (or the credentials block); the embedded gateway's key is the content of "
     "the api_key file that `whitney serve` names",
     PayloadTooLargeError: "send fewer or shorter examples in one operation, or raise the gateway's --max-body-mb",
-    UnavailableError: "the endpoint kept refusing until the deadline; try again later",
+    UnavailableError: "this may pass: try again later",
 }
 
 

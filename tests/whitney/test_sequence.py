@@ -166,7 +166,7 @@ async def test_a_handle_can_be_awaited_by_several_and_again() -> None:
     endpoint = ScriptedEndpoint()
     async with endpoint.client() as client:
         handle = submit(client, 7)
-        assert await asyncio.gather(handle.result(), handle.result()) == [await handle] * 2
+        assert list(await asyncio.gather(handle.result(), handle.result())) == [await handle] * 2
 
 
 @pytest.mark.parametrize("started", [True, False], ids=["while posting", "before the first post"])
