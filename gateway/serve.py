@@ -56,7 +56,7 @@ async def _serve(options: GatewayOptions, on_listening: Callable[[str], None] | 
             stack.callback(data.close)
             api_key = data.api_key()
             faults = Faults.load(options.faults) if options.faults else Faults()
-            listener = stack.enter_context(_listen(options.host, options.port))
+            listener = stack.enter_context(listen(options.host, options.port))
         except (DataDirectoryError, ValueError) as error:
             raise ServeError(str(error)) from error
         base_url = _base_url(options.host, listener)
@@ -69,7 +69,7 @@ async def _serve(options: GatewayOptions, on_listening: Callable[[str], None] | 
                 )
                 (on_listening or _print_how_to_connect(options, data))(base_url)
 
-            await _Server(app, gateway, listening, faulty=bool(faults)).serve(sockets=[listener])
+            await GatewayServer(app, gateway, listening, faulty=bool(faults)).serve(sockets=[listener])
 
 
 @contextlib.asynccontextmanager
@@ -111,7 +111,7 @@ def make_provider(options: GatewayOptions) -> Provider:
     return LocalProvider(engine)
 
 
-class _Server(uvicorn.Server):
+class GatewayServer(uvicorn.Server):
     """uvicorn, told when it listens, and stopping as a service should.
 
     Its own signal handling raises the signal again after a clean stop, which would end the process before the lock and
@@ -155,7 +155,12 @@ class _Server(uvicorn.Server):
         self._gateway.stop_waiting()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; listening wider than loopback is warned of.
+
+    Raises:
+        ServeError: the address cannot be had.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio turns Nagle's algorithm off only on sockets that say they speak TCP; with it, an answer takes 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

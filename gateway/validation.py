@@ -58,7 +58,7 @@ def parse(model: type[_Request], body: bytes) -> _Request:
         GatewayError: 400 not JSON; 422 with the field's path.
     """
     try:
-        return model.model_validate_json(body or b"{}", strict=True)
+        return model.model_validate_json(body, strict=True)
     except ValidationError as error:
         raise _refusal(error) from None
 

@@ -1,0 +1,160 @@
+"""Providers differ in what they take: the table, checked entry by entry over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.emulation import RULES
+
+CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+EVERYWHERE = {"cross_entropy", "importance_sampling", "ppo", "cispo"}
+LOSSES = {
+    "modal": EVERYWHERE | {"gspo", "ppo_critic", "dppo"},
+    "tinker": EVERYWHERE | {"dro"},
+    "local": EVERYWHERE | {"gspo", "ppo_critic", "dppo", "dro", "sapo"},
+}
+CONFIGS: dict[str, dict[str, float]] = {
+    "ppo": CLIP | {"value_clip": 0.2},
+    "cispo": CLIP,
+    "gspo": CLIP,
+    "ppo_critic": {"value_clip": 0.2},
+    "dppo": {"delta_low": 0.2, "delta_high": 0.2},
+    "dro": {"beta": 0.1},
+    "sapo": {"tau_pos": 1.0, "tau_neg": 1.05},
+}
+
+
+async def _post(caller: Any, loss: str, payload: Any) -> Any:
+    run_id = await caller.open_run(role="critic" if loss == "ppo_critic" else "policy")
+    return await caller.post(run_id, 0, "forward_backward", payload)
+
+
+@pytest.mark.parametrize("provider", LOSSES)
+async def test_a_provider_takes_its_losses_and_refuses_the_others_with_a_list(
+    start: Any, payloads: Any, provider: str
+) -> None:
+    async with start(rules=provider) as caller:
+        for loss in LOSSES["local"]:
+            answer = await _post(caller, loss, payloads.training(loss))
+            if loss in LOSSES[provider]:
+                assert answer.status_code == 202, answer.text
+            else:
+                error = answer.json()["error"]
+                assert answer.status_code == 422
+                assert error["details"]["known"] == sorted(LOSSES[provider])
+
+
+@pytest.mark.parametrize("provider", LOSSES)
+async def test_config_keys_are_scalars_on_modal_and_local_and_none_on_tinker(
+    start: Any, payloads: Any, provider: str
+) -> None:
+    async with start(rules=provider) as caller:
+        for loss in LOSSES[provider] & CONFIGS.keys():
+            answer = await _post(caller, loss, payloads.training(loss, config=CONFIGS[loss]))
+            if provider == "tinker":
+                assert answer.status_code == 422
+                assert "its keys: none" in answer.json()["error"]["message"]
+            else:
+                assert answer.status_code == 202, answer.text
+
+
+@pytest.mark.parametrize(("provider", "taken"), [("modal", False), ("tinker", True), ("local", True)])
+@pytest.mark.parametrize("loss", ["ppo", "cispo"])
+async def test_the_clip_range_travels_as_tensors_where_the_provider_reads_them(
+    start: Any, payloads: Any, floats: Any, *, provider: str, taken: bool, loss: str
+) -> None:
+    tensors = {"clip_low_threshold": floats(0, 0.8, 0.8), "clip_high_threshold": floats(0, 1.2, 1.2)}
+    async with start(rules=provider) as caller:
+        answer = await _post(caller, loss, payloads.training(loss, **tensors))
+        assert answer.status_code == (202 if taken else 422), answer.text
+
+
+async def test_a_clip_range_in_both_forms_is_refused(caller: Any, payloads: Any, floats: Any) -> None:
+    payload = payloads.training("ppo", config=CLIP, clip_low_threshold=floats(0, 0.8, 0.8))
+    error = (await _post(caller, "ppo", payload)).json()["error"]
+    assert "one of the two forms" in error["message"]
+
+
+async def test_on_tinker_a_refused_clip_key_says_where_the_range_belongs(start: Any, payloads: Any) -> None:
+    async with start(rules="tinker") as caller:
+        error = (await _post(caller, "ppo", payloads.training("ppo", config=CLIP))).json()["error"]
+        assert "tensors on the datum" in error["message"]
+
+
+@pytest.mark.parametrize(("provider", "taken"), [("modal", False), ("tinker", True), ("local", True)])
+async def test_soft_targets_are_taken_by_tinker_and_local(
+    start: Any, payloads: Any, floats: Any, provider: str, taken: bool
+) -> None:
+    targets = {"dtype": "int64", "shape": [3, 2], "values": [5, 6, 7, 8, 9, 10]}
+    payload = payloads.training(target_tokens=targets, weights=floats(0, 0, 0.5, 0.5, 0.9, 0.1, shape=[3, 2]))
+    async with start(rules=provider) as caller:
+        answer = await _post(caller, "cross_entropy", payload)
+        assert answer.status_code == (202 if taken else 422), answer.text
+
+
+async def test_soft_targets_belong_to_cross_entropy_and_agree_in_shape(caller: Any, payloads: Any, floats: Any) -> None:
+    targets = {"dtype": "int64", "shape": [3, 2], "values": [5, 6, 7, 8, 9, 10]}
+    for loss in ("cross_entropy", "ppo"):
+        answer = await _post(caller, loss, payloads.training(loss, target_tokens=targets))
+        assert answer.status_code == 422
+        assert ".shape" in answer.json()["error"]["details"]["path"]
+
+
+@pytest.mark.parametrize("provider", ["local", "tinker", "modal"])
+async def test_of_an_optimizer_modal_honours_the_learning_rate_alone(start: Any, provider: str) -> None:
+    sent = {"name": "adamw", "learning_rate": 0.5, "beta1": 0.1, "beta2": 0.2, "eps": 0.3, "weight_decay": 0.4}
+    sent["grad_clip_norm"] = 7.0
+    async with start(rules=provider) as caller:
+        await caller.do(await caller.open_run(), 0, "optim_step", {"optimizer": sent})
+        (work,) = caller.provider.batches[0]
+        if provider == "modal":
+            assert work.payload["optimizer"] == {
+                "name": "adamw",
+                "learning_rate": 0.5,
+                "beta1": 0.9,
+                "beta2": 0.95,
+                "eps": 1e-8,
+                "weight_decay": 0.0,
+                "grad_clip_norm": 1.0,
+            }
+        else:
+            assert work.payload["optimizer"] == sent
+
+
+async def test_on_modal_two_optimizers_under_one_seq_id_are_still_two_bodies(start: Any) -> None:
+    async with start(rules="modal") as caller:
+        run_id = await caller.open_run()
+        await caller.do(run_id, 0, "optim_step", {"optimizer": {"learning_rate": 0.5}})
+        other = await caller.post(run_id, 0, "optim_step", {"optimizer": {"learning_rate": 0.5, "beta1": 0.1}})
+        assert other.json()["error"]["code"] == "seq_conflict"
+
+
+@pytest.mark.parametrize("provider", ["modal", "tinker"])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+async def test_rows_say_whom_they_emulate_and_how_losses_are_reduced(start: Any, provider: str, reduction: str) -> None:
+    async with start(rules=provider, reduction=reduction) as caller:
+        (row,) = (await caller.get("/capabilities"))["rows"]
+        assert (row["provider"], row["emulated"], row["loss_reduction"]) == (provider, True, reduction)
+        await caller.open_run()
+        assert caller.provider.created[0].reduction == reduction
+
+
+def test_the_engine_itself_is_not_an_emulation() -> None:
+    assert not RULES["local"].emulated
+
+
+async def test_a_policy_loss_does_not_train_a_critic_nor_the_other_way_round(caller: Any, payloads: Any) -> None:
+    for role, loss in (("critic", "ppo"), ("policy", "ppo_critic")):
+        run_id = await caller.open_run(role=role)
+        answer = await caller.post(run_id, 0, "forward_backward", payloads.training(loss))
+        assert answer.json()["error"]["details"]["path"] == "payload.loss_function"
+
+
+async def test_a_critics_values_are_read_before_there_are_any(caller: Any, payloads: Any) -> None:
+    run_id = await caller.open_run(role="critic")
+    reading = payloads.training("ppo_critic", values=None, returns=None)
+    assert (await caller.post(run_id, 0, "forward_backward", reading)).status_code == 422
+    (output,) = (await caller.do(run_id, 0, "forward", reading))["loss_outputs"]
+    assert output["values"]["shape"] == [3]
