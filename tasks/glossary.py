@@ -26,10 +26,12 @@ GLOSSARY: dict[str, str] = {
     "ratio_mean": "Mean of exp(lp − q), the trainer's probability of a sampled token over the sampler's; 1 on policy.",
     "ratio_max": "Largest of those ratios.",
     "clip_fraction": "Share of trained tokens at which the loss's clip or mask acted, as the provider reports it.",
-    "entropy": "Estimate of the policy's entropy, nats per token: minus the mean log-prob of what it sampled.",
+    "entropy": "Estimate of the policy's entropy, nats per token: minus the mean log-prob of what it sampled; "
+    "unbiased at temperature 1 only.",
     "loss": "The step's loss as the provider reports it, with the aggregation of the configuration in its weights.",
     "loss_per_token": "Mean negative log-likelihood of the trained tokens, nats per token.",
     "grad_norm": "Norm of the gradient before clipping.",
+    "provider/<name>": "Whatever else the provider reported of the step, under its own name.",
     "learning_rate": "Learning rate of the step; 0 when no step was taken.",
     "tokens/prefill": "Prompt tokens that sampling and scoring were billed for.",
     "tokens/sampled": "Tokens drawn.",
