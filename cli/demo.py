@@ -17,6 +17,7 @@ from cli.prefect_setup import configure
 
 if TYPE_CHECKING:
     from cli.terminal import Say
+    from flows.config import FlowConfig
 
 CONFIG = Path(__file__).resolve().parent.parent / "deployments" / "configs" / "demo-grpo-addition.toml"
 
@@ -70,36 +71,38 @@ def demo(
             summary = train(algorithm, checked, console)
         console.rule()
         show_summary(summary, console)
-        for line in what_was_learned(summary, Path(summary["run_folder"]), checked.sampling.max_tokens):
+        for line in what_was_learned(summary, Path(summary["run_folder"]), checked):
             say(line)
         if sys.stdin.isatty() if keep_open is None else keep_open:
             _wait_for_interrupt(say)
     return 0
 
 
-def what_was_learned(summary: dict[str, Any], folder: Path, max_tokens: int) -> list[str]:
+def what_was_learned(summary: dict[str, Any], folder: Path, config: FlowConfig) -> list[str]:
     """What was held out, and how much of the gain is answering style rather than arithmetic.
 
     From the run's own numbers: the base model's greedy accuracy, and how many of its replies were cut off before they
     came to an end.
     """
+    max_tokens = config.sampling.max_tokens
     before, after = summary.get("evaluation_before"), summary.get("evaluation_after")
     if not before or not after or before.get("accuracy") is None or after.get("accuracy") is None:
         return []
     with (folder / "heldout.jsonl").open(encoding="utf-8") as file:
-        held_out = [json.loads(line) for line in file]
-    keys = {row.get("key") for row in held_out}
+        keys = [json.loads(line).get("key") for line in file]
+    held_out = f"{len(keys)} questions"
+    if config.data.source.startswith("addition"):
+        held_out += f" about {len(set(keys))} pairs of numbers that training has seen in neither order"
     lines = [
         "",
         f"Accuracy on held-out questions: {before['accuracy']:.1%} before, {after['accuracy']:.1%} after.",
-        f"Held out: {len(held_out)} questions on {len(keys)} things to know, none of which training has seen in any "
-        "form (of a sum, the pair of numbers in either order counts as one); they are listed in heldout.jsonl.",
+        f"Held out: {held_out}, listed in heldout.jsonl.",
     ]
     if before.get("finished_fraction") is not None and after.get("finished_fraction") is not None:
         lines.append(
-            f"Much of the gain is style. Before training {1 - before['finished_fraction']:.0%} of the replies were cut "
-            f"off at {max_tokens} tokens, still talking; after it {1 - after['finished_fraction']:.0%} are. The model "
-            "has learned to answer at once and stop; how to add small numbers it largely knew."
+            f"Much of the gain is style: before training {1 - before['finished_fraction']:.0%} of the replies were cut "
+            f"off at {max_tokens} tokens, still talking, after it {1 - after['finished_fraction']:.0%}. A reply that "
+            "does not come to the sum in time counts as wrong, whether or not the model could have added the numbers."
         )
     if before.get("greedy_accuracy") is not None and after.get("greedy_accuracy") is not None:
         lines.append(

@@ -1,0 +1,5 @@
+"""`python -m cli` is `whitney`."""
+
+from cli.app import main
+
+main()

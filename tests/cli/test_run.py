@@ -1,0 +1,165 @@
+"""`whitney run` in this process: the real flow, the real gateway with the tiny model, a real Prefect server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.app import run_command
+from gateway.launch import GatewayProcess
+from tasks.events import Event, listening
+from whitney.client import WhitneyClient
+from whitney.settings import WhitneySettings
+
+CONFIG = """
+algorithm = "grpo"
+cycles = 2
+groups_per_cycle = 2
+group_size = 4
+[model]
+name = "tiny"
+[sampling]
+max_tokens = 6
+[[rewards]]
+function = "length"
+arguments = { target = 6 }
+[evaluation]
+samples = 1
+max_prompts = 2
+"""
+
+pytestmark = pytest.mark.usefixtures("prefect_server", "endpoint", "loggers_as_they_were")
+
+
+@pytest.fixture
+def loggers_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")  # the command would leave it behind
+    loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
+    former = [logger.propagate for logger in loggers]
+    yield
+    for logger, propagate in zip(loggers, former, strict=True):
+        logger.propagate = propagate
+
+
+@pytest.fixture
+def config(endpoint: GatewayProcess, tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+async def open_sessions(gateway: GatewayProcess) -> int:
+    settings = WhitneySettings(base_url=gateway.base_url, api_key=gateway.api_key)
+    async with WhitneyClient(settings) as client:
+        return len(await client.list_sessions(status="open"))
+
+
+def count_open_sessions(gateway: GatewayProcess) -> int:
+    import asyncio
+
+    return asyncio.run(open_sessions(gateway))
+
+
+def test_a_run_ends_with_its_numbers_and_where_everything_is(
+    config: Path, endpoint: GatewayProcess, prefect_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["run", str(config), "--name", "first", "--set", "seed=3"]) == 0
+    shown = capsys.readouterr().out
+    assert f"Whitney at {endpoint.base_url} serves local/tiny" in shown
+    assert "cycle 1/2" in shown
+    assert "Run:       runs/first" in shown
+    summary = json.loads(Path("runs/first/summary.json").read_text())
+    assert f"/runs/flow-run/{summary['flow_run_id']}" in shown
+    assert summary["open_sessions"] == 0
+    assert json.loads(Path("runs/first/config.json").read_text())["config"]["seed"] == 3
+    assert count_open_sessions(endpoint) == 0
+
+
+def test_input_that_cannot_work_is_a_message_and_leaves_nothing_open(
+    config: Path, endpoint: GatewayProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["run", str(config), "--set", "lora.rank=1000"]) == 2
+    captured = capsys.readouterr()
+    assert "whitney: lora.rank = 1000" in captured.err
+    assert "Traceback" not in captured.err
+    assert count_open_sessions(endpoint) == 0
+
+
+def test_a_data_file_with_a_bad_line_is_told_by_file_and_line(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "questions.jsonl"
+    data.write_text('{"prompt": "1+1?", "answer": "2"}\n{"prompt": 7}\n')
+    assert run_command(["run", str(config), "--set", f"data.source={data}"]) == 2
+    assert "questions.jsonl:2:" in capsys.readouterr().err
+
+
+def test_a_wrong_key_is_told_before_a_flow_run_begins_and_never_shown(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WHITNEY_API_KEY", "wk-not-the-key-7f3a")
+    assert run_command(["run", str(config)]) == 2
+    captured = capsys.readouterr()
+    assert "check WHITNEY_API_KEY" in captured.err
+    assert "wk-not-the-key-7f3a" not in captured.out + captured.err
+    assert not Path("runs").exists()
+
+
+def test_an_endpoint_that_is_named_badly_is_an_error_and_not_a_reason_for_another(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WHITNEY_BASE_URL", "whitney.example.com")
+    assert run_command(["run", str(config)]) == 2
+    assert "WHITNEY_BASE_URL" in capsys.readouterr().err
+    assert not Path(".whitney").exists()
+
+
+def test_without_an_endpoint_and_without_leave_to_start_one_it_says_what_to_set(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("WHITNEY_BASE_URL")
+    monkeypatch.delenv("WHITNEY_API_KEY")
+    monkeypatch.setenv("WHITNEY_DATA_DIR", str(tmp_path / "nobody"))
+    assert run_command(["run", str(config), "--no-embedded"]) == 2
+    assert "set WHITNEY_BASE_URL and WHITNEY_API_KEY" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_on_the_way_is_one_sentence_with_where_to_look(
+    config: Path, endpoint: GatewayProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sabotage(event: Event) -> None:
+        if event.kind == "cycle":
+            Path("runs/doomed/metrics.jsonl").mkdir(parents=True)
+
+    with listening(sabotage):
+        assert run_command(["run", str(config), "--name", "doomed"]) == 1
+    captured = capsys.readouterr()
+    assert "whitney: the run failed: " in captured.err
+    assert "what it left: runs/doomed" in captured.err
+    assert "its log: http" in captured.err
+    assert "Traceback" not in captured.err
+    assert count_open_sessions(endpoint) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_closes_its_session(
+    number: signal.Signals, config: Path, endpoint: GatewayProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = []
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "session_opened":
+            opened.append(event.facts["session_id"])
+            os.kill(os.getpid(), number)
+
+    with listening(interrupt):
+        assert run_command(["run", str(config), "--set", "cycles=500"]) == 130
+    assert opened
+    assert "whitney: interrupted" in capsys.readouterr().err
+    assert count_open_sessions(endpoint) == 0
