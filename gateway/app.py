@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -121,8 +122,9 @@ async def _with_faults(name: str, handler: Handler, request: Request) -> Respons
     faults = request.app.state.gateway.faults
     facts: dict[str, Any] = {"route": name, "kind": None, "seq_id": None}
     if name.endswith("_operation") and request.method == "POST":
-        content = orjson.loads(await body_of(request))
-        facts |= {"kind": content.get("kind"), "seq_id": content.get("seq_id")}
+        with suppress(ValueError, AttributeError):  # a body that is no JSON object is the handler's to refuse
+            content = orjson.loads(await body_of(request))
+            facts |= {"kind": content.get("kind"), "seq_id": content.get("seq_id")}
     elif "seq_id" in request.path_params:
         facts["seq_id"] = parse_seq_id(request.path_params["seq_id"])
     fault = faults.fire(("status", "reset", "slow_answer"), **facts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sqlite3
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 from gateway.ledger import Ended, FileRecord
@@ -65,7 +66,16 @@ class Executor:
             turn = await self._scheduler.turn()
             await self._release_ended()
             if turn is not None:
-                await self._execute(turn)
+                await self._guarded(turn)
+
+    async def _guarded(self, turn: Turn) -> None:
+        """Execute a turn; should the ledger itself fail (a full disk), give up the run and serve the others."""
+        try:
+            await self._execute(turn)
+        except sqlite3.Error as error:
+            report(f"recording operations of {turn.queue.run_id}", error)
+            with suppress(sqlite3.Error):
+                self.fail(turn.queue, "ledger_failed")
 
     def settle(self, queue: RunQueue) -> None:
         """End a run whose life cycle has come to its end: drained when finishing, nothing running when cancelling."""
@@ -101,20 +111,26 @@ class Executor:
 
     async def _execute(self, turn: Turn) -> None:
         queue, batch = turn.queue, turn.batch
-        works = [self._work(queue.run_id, operation) for operation in batch]
-        self._ledger.operations.start(
-            queue.run_id, {item.seq_id: work.sampler_id for item, work in zip(batch, works, strict=True)}
-        )
+        files: list[FileRecord] = []
+        lost = False
         try:
+            works = [self._work(queue.run_id, operation) for operation in batch]
+            self._ledger.operations.start(
+                queue.run_id, {item.seq_id: work.sampler_id for item, work in zip(batch, works, strict=True)}
+            )
             outcomes = await self._outcomes(queue, batch, works)
-            endings, files = await self._endings(queue, batch, works, outcomes)
+            endings, files = await self._endings(batch, works, outcomes)
         except ProviderLostError:
-            self._abandon(queue, batch)
-            if queue.run_id in self.live:
-                async with self._turn:
-                    await self.provider_lost()
-            return
+            endings = _failed(batch, PROVIDER_LOST)
+            lost = queue.run_id in self.live  # else others have seen the loss, and new runs may live already
+        except Exception as error:  # one run's failure must not end the others
+            report(f"executing {batch[0].kind} of {queue.run_id}", error)
+            detail = WireErrorDetail(code="internal", message=f"the gateway failed with {type(error).__name__}")
+            endings = _failed(batch, detail)
         self._record(queue, endings, files)
+        if lost:
+            async with self._turn:
+                await self.provider_lost()
 
     async def _outcomes(
         self, queue: RunQueue, batch: Sequence[QueuedOperation], works: Sequence[Work]
@@ -124,20 +140,10 @@ class Executor:
         async with self._turn:
             if queue.run_id not in self.live:
                 raise ProviderLostError  # while this batch waited for its turn
-            outcomes = await self._executed(queue.run_id, works)
+            outcomes = await self._provider.execute(works)
         for item in batch:
             await self._faults.on_execution("after", run=queue.ordinal, seq_id=item.seq_id, kind=item.kind)
         return outcomes
-
-    async def _executed(self, run_id: str, works: Sequence[Work]) -> Sequence[Outcome]:
-        try:
-            return await self._provider.execute(works)
-        except ProviderLostError:
-            raise
-        except Exception as error:  # one run's failure must not end the others
-            report(f"executing {works[0].kind} of {run_id}", error)
-            detail = WireErrorDetail(code="internal", message=f"the provider failed with {type(error).__name__}")
-            return [Outcome(error=detail)] * len(works)
 
     def _work(self, run_id: str, operation: QueuedOperation) -> Work:
         sampler_id, output = operation.sampler_id, None
@@ -150,7 +156,7 @@ class Executor:
         return Work(run_id=run_id, kind=operation.kind, payload=payload, sampler_id=sampler_id, output=output)
 
     async def _endings(
-        self, queue: RunQueue, batch: Sequence[QueuedOperation], works: Sequence[Work], outcomes: Sequence[Outcome]
+        self, batch: Sequence[QueuedOperation], works: Sequence[Work], outcomes: Sequence[Outcome]
     ) -> tuple[list[Ended], list[FileRecord]]:
         """What to record. Behind a failed operation nothing counts, even where the provider has done it already."""
         endings: list[Ended] = []
@@ -195,21 +201,10 @@ class Executor:
             self._ledger.operations.end(queue.run_id, endings)
             for record in files:
                 self._ledger.files.add(record)
-            if failed is not None:
-                assert failed.error is not None
-                reason = f"operation_failed: seq_id {failed.seq_id} ({failed.kind}): {failed.error.code}"
-                self.fail(queue, reason)
+            if failed is not None and queue.run_id in self.live:
+                self.fail(queue, _reason(failed))
         if failed is None:
             self.settle(queue)
-        for ended in endings:
-            self._doorbell.ring((queue.run_id, ended.seq_id))
-
-    def _abandon(self, queue: RunQueue, batch: Sequence[QueuedOperation]) -> None:
-        """The batch was with a provider that is gone: its first operation failed, the others never ran."""
-        first, *behind = batch
-        endings = [Ended(first.seq_id, first.kind, "failed", error=PROVIDER_LOST)]
-        endings += [Ended(item.seq_id, item.kind, "cancelled") for item in behind]
-        self._ledger.operations.end(queue.run_id, endings)
         for ended in endings:
             self._doorbell.ring((queue.run_id, ended.seq_id))
 
@@ -227,6 +222,19 @@ class Executor:
             await self._provider.start()
         except Exception as error:  # the reason is logged, and every later call says it again
             report("the provider does not start again", error)
+
+
+def _failed(batch: Sequence[QueuedOperation], error: WireErrorDetail) -> list[Ended]:
+    """The first operation failed, those behind it never counted."""
+    first, *behind = batch
+    cancelled = [Ended(item.seq_id, item.kind, "cancelled") for item in behind]
+    return [Ended(first.seq_id, first.kind, "failed", error=error), *cancelled]
+
+
+def _reason(failed: Ended) -> str:
+    if failed.error is None or failed.error == PROVIDER_LOST:
+        return PROVIDER_LOST.code
+    return f"operation_failed: seq_id {failed.seq_id} ({failed.kind}): {failed.error.code}"
 
 
 def _naming(record: FileRecord) -> dict[str, str]:

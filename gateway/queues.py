@@ -28,7 +28,7 @@ class QueuedOperation:
         return self.kind in SAMPLER_KINDS and (self.kind, self.sampler_id) == (other.kind, other.sampler_id)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RunQueue:
     """A live run's operations. `ordinal` numbers the runs since the gateway started.
 

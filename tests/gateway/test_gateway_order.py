@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from typing import Any
 
 import pytest
@@ -189,6 +190,64 @@ async def test_a_lost_provider_fails_every_run_and_is_started_again(caller: Any,
         assert (run["status"], run["reason"]) == ("failed", "provider_lost")
     await caller.do(await caller.open_run(), 0, "save_state", {})
     assert caller.provider.starts == 2
+
+
+async def test_a_loss_seen_while_allocating_does_not_restart_the_provider_twice(
+    caller: Any, payloads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, session_id = await caller.open_run(), await caller.open_session()
+    create_run = caller.provider.create_run
+    allocating, go_on = asyncio.Event(), asyncio.Event()
+
+    async def lose(spec: Any) -> None:
+        allocating.set()
+        await go_on.wait()
+        monkeypatch.setattr(caller.provider, "create_run", create_run)
+        raise ProviderLostError
+
+    monkeypatch.setattr(caller.provider, "create_run", lose)
+    creating = asyncio.create_task(caller.send("POST", f"/sessions/{session_id}/runs", caller.run_body()))
+    await allocating.wait()
+    await caller.post(run_id, 0, "forward_backward", payloads.training())
+    await asyncio.sleep(0.02)
+    go_on.set()
+    answer = await creating
+    assert (answer.status_code, answer.json()["error"]["retryable"]) == (503, True)
+    fresh = await caller.open_run(session_id)
+    assert (await caller.wait(run_id, 0))["error"]["code"] == "provider_lost"
+    await caller.do(fresh, 0, "save_state", {})
+    assert caller.provider.starts == 2
+
+
+async def test_a_provider_that_wrote_no_file_fails_the_operation_and_nothing_else(
+    caller: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, other = await caller.open_run(), await caller.open_run()
+    with monkeypatch.context() as patch:
+        patch.setattr("gateway.providers.delay._write", lambda path, content: None)
+        await caller.post(run_id, 0, "save_state", {})
+        operation = await caller.wait(run_id, 0)
+    assert (operation["status"], operation["error"]["code"]) == ("failed", "internal")
+    await caller.do(other, 0, "save_state", {})
+
+
+async def test_a_ledger_that_cannot_be_written_gives_up_the_run_and_serves_the_others(
+    caller: Any, payloads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, other = await caller.open_run(), await caller.open_run()
+
+    def disk_full(*_: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gateway.ledger.operations.Operations.end", disk_full)
+        await caller.post(run_id, 0, "forward_backward", payloads.training())
+        async with asyncio.timeout(10):
+            while (await caller.get(f"/runs/{run_id}"))["status"] == "active":
+                await asyncio.sleep(0.01)
+    run = await caller.get(f"/runs/{run_id}")
+    assert (run["status"], run["reason"]) == ("failed", "ledger_failed")
+    await caller.do(other, 0, "save_state", {})
 
 
 async def test_cancelling_lets_a_running_operation_end_and_bills_it(caller: Any, payloads: Any) -> None:
