@@ -14,6 +14,7 @@ import pytest
 from cli.app import run_command
 from gateway.launch import GatewayProcess
 from tasks.events import Event, listening
+from tasks.glossary import explain
 from whitney.client import WhitneyClient
 from whitney.settings import WhitneySettings
 
@@ -79,6 +80,20 @@ def test_a_run_ends_with_its_numbers_and_where_everything_is(
     assert summary["open_sessions"] == 0
     assert json.loads(Path("runs/first/config.json").read_text())["config"]["seed"] == 3
     assert count_open_sessions(endpoint) == 0
+
+
+SFT = CONFIG.replace('"grpo"', '"sft"').replace("groups_per_cycle = 2\ngroup_size = 4", "batch_size = 4")
+SFT = SFT.replace('[[rewards]]\nfunction = "length"\narguments = { target = 6 }\n', "")
+
+
+@pytest.mark.parametrize("text", [CONFIG, SFT], ids=["grpo", "sft"])
+def test_every_metric_that_a_run_writes_is_explained_in_the_glossary(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    assert run_command(["run", str(path), "--name", "metrics"]) == 0
+    rows = [json.loads(line) for line in Path("runs/metrics/metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    assert {key for row in rows for key in row if explain(key) is None} == set()
 
 
 def test_input_that_cannot_work_is_a_message_and_leaves_nothing_open(
