@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
@@ -307,3 +309,30 @@ async def test_long_polls_are_answered_when_the_gateway_stops(caller: Any) -> No
     await asyncio.sleep(0.02)
     caller.gateway.stop_waiting()
     assert (await poll)["status"] == "queued"
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_whatever_the_arrival_order_each_operation_executes_once_and_in_order(
+    caller: Any, payloads: Any, seed: int
+) -> None:
+    random = Random(seed)
+    runs = [await caller.open_run() for _ in range(3)]
+    samplers = {run_id: await caller.open_sampler(run_id) for run_id in runs}
+    kinds = {run_id: random.choices(["sample", "forward_backward", "optim_step"], k=20) for run_id in runs}
+    contents = {"forward_backward": payloads.training(), "optim_step": payloads.optim_step}
+
+    async def post(run_id: str, index: int) -> None:
+        kind = kinds[run_id][index]
+        sampler = samplers[run_id] if kind == "sample" else None
+        payload = payloads.sample(seed=index) if sampler else contents[kind]
+        assert (await caller.post(run_id, index + 1, kind, payload, sampler)).status_code == 202
+
+    posts = [(run_id, index) for run_id in runs for index in range(20)] * 2
+    random.shuffle(posts)
+    await asyncio.gather(*(post(*which) for which in posts))
+    for run_id in runs:
+        assert (await caller.wait(run_id, 20))["status"] == "succeeded"
+        done = [work.kind for batch in caller.provider.batches for work in batch if work.run_id == run_id]
+        assert done == ["save_weights_for_sampler", *kinds[run_id]]
+        bill = (await caller.get(f"/runs/{run_id}"))["usage"]["operations"]
+        assert bill == Counter(done)
