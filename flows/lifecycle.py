@@ -18,6 +18,7 @@ from prefect.flows import Flow
 from prefect.logging import get_logger
 
 from tasks.credentials import settings_for
+from tasks.events import emit
 from tasks.policy import Policy
 from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
 from whitney.client import WhitneyClient
@@ -146,11 +147,13 @@ class SessionScope:
         if self._session_id is None:
             return
         await self._stack.aclose()
-        await asyncio.to_thread(
+        verdicts = await asyncio.to_thread(
             close_sessions,
             self._client.settings,
             label=(CREATE_KEY, f"{self.flow_run_id}:{self.attempt}"),
             attempts_up_to=self.attempt,
             deadline_s=HOOK_DEADLINE_S,
         )
+        for verdict in verdicts:
+            emit("closed", message=verdict.message, closed=verdict.closed)
         self._session_id = None

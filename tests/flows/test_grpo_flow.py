@@ -35,9 +35,7 @@ def module_endpoint(prefect_server: str, tiny_gateway: Any) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def finished(
-    module_endpoint: None, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[dict[str, Any], list[Event]]:
+def finished(module_endpoint: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[Event]]:
     """The summary of one run, and the events it emitted."""
     events: list[Event] = []
     with listening(events.append):
