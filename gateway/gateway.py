@@ -119,7 +119,7 @@ class Gateway:
         self._parts.doorbell.close()
 
     async def _sweep_forever(self) -> None:
-        while True:
+        while self._parts.session_ttl_s > 0:
             await asyncio.sleep(min(_SWEEP_EVERY_S, max(0.05, self._parts.session_ttl_s / 4)))
             self.sessions.expire()
 
