@@ -46,6 +46,9 @@ FREE_CONNECTIONS = 64
 # An endpoint that does not hold a poll (a proxy may not, one that is stopping does not) is not asked in a hot loop.
 UNHELD_POLL_PAUSE_S = 0.25
 
+# One lost answer is nobody's business; a run that stands still for minutes must not do so silently.
+TOLD_FROM_ATTEMPT = 4
+
 logger = logging.getLogger(__name__)
 
 
@@ -317,7 +320,8 @@ class WhitneyClient:
         wait = refusal.wait_s(attempts)
         if wait is None:
             raise refusal.error
-        logger.info("asking again in %.1f s: %s", wait, refusal.error)
+        level = logging.INFO if attempts.count < TOLD_FROM_ATTEMPT else logging.WARNING
+        logger.log(level, "asking again in %.1f s: %s", wait, refusal.error)
         await self._endpoint.policy.sleep(wait)
 
     def _require_open(self, request: Request) -> None:

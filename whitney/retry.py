@@ -43,12 +43,12 @@ class RetryPolicy:
 class Attempts:
     """The attempts of one request."""
 
-    __slots__ = ("_began", "_count", "_policy")
+    __slots__ = ("_began", "_policy", "count")
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
         self._began = policy.clock()
-        self._count = 0
+        self.count = 0
 
     def wait_s(self, retry_after: str | None = None, *, within_s: float = math.inf) -> float | None:
         """How long to wait before asking again; None when the deadline would pass in the meantime.
@@ -56,8 +56,8 @@ class Attempts:
         `within_s` is a shorter deadline than the policy's, counted from the first attempt too.
         """
         policy = self._policy
-        bound = min(policy.longest_s, policy.base_s * 2.0 ** min(self._count, _MOST_DOUBLINGS))
-        self._count += 1
+        bound = min(policy.longest_s, policy.base_s * 2.0 ** min(self.count, _MOST_DOUBLINGS))
+        self.count += 1
         wait = min(_seconds(retry_after, policy.now), policy.retry_after_cap_s) + policy.uniform(0.0, bound)
         until = self._began + min(policy.deadline_s, within_s)
         return wait if policy.clock() + wait <= until else None

@@ -132,7 +132,7 @@ class OperationHandle:
 class RunSequence:
     """The queue of one run's submitted operations, and the task that posts them."""
 
-    __slots__ = ("_closed", "_next", "_poster", "_queue", "_run_id", "_wire")
+    __slots__ = ("_next", "_poster", "_queue", "_run_id", "_wire")
 
     def __init__(self, wire: Wire, run_id: str, next_seq_id: int | None) -> None:
         self._wire = wire
@@ -142,14 +142,11 @@ class RunSequence:
         # The operation that is being posted stays first until its fate is known.
         self._queue: deque[OperationHandle] = deque()
         self._poster: asyncio.Task[None] | None = None
-        self._closed = False
 
     def submit(self, handle: OperationHandle) -> None:
         """Queue an operation; it is posted when all before it have been accepted."""
         self._queue.append(handle)
-        if self._closed:
-            self._drop_queue("the client is closed")
-        elif self._poster is None or self._poster.done():
+        if self._poster is None or self._poster.done():
             self._poster = asyncio.create_task(self._post_all(), name=f"whitney-post-{self._run_id}")
             self._poster.add_done_callback(self._on_poster_end)
 
@@ -205,7 +202,6 @@ class RunSequence:
 
     async def aclose(self) -> None:
         """Stop posting; what has not been accepted fails."""
-        self._closed = True
         if self._poster is not None and not self._poster.done():
             self._poster.cancel()
             await asyncio.wait([self._poster])

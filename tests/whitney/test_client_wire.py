@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,17 @@ async def test_a_busy_endpoint_is_waited_for_from_the_first_request() -> None:
         with pytest.raises(UnavailableError):
             await client.get_run("run_1")
     assert time.now - began > 250
+
+
+async def test_an_endpoint_that_keeps_refusing_is_told_of_and_a_single_refusal_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for refusals, warnings in ((3, 0), (6, 3)):
+        caplog.clear()
+        answers = iter([*[httpx.Response(503)] * refusals, httpx.Response(200, json=RUN)])
+        async with client_on(lambda _, answers=answers: next(answers)) as client:
+            await client.get_run("run_1")
+        assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == warnings
 
 
 async def test_a_long_poll_is_read_for_longer_than_it_may_last() -> None:
@@ -203,10 +215,17 @@ async def test_a_download_that_does_not_end_leaves_what_was_there(tmp_path: Path
 
 
 async def test_downloads_to_one_place_do_not_mix(tmp_path: Path) -> None:
-    contents = [b"a" * 100_000, b"b" * 100_000]
-    async with client_on(lambda request: httpx.Response(200, content=contents[int(request.url.path[-1])])) as client:
-        await asyncio.gather(*(client.download_artifact(f"art_{n}", tmp_path / "x") for n in range(2)))
-    assert (tmp_path / "x").read_bytes() in contents
+    async def slowly(letter: bytes) -> AsyncIterator[bytes]:
+        for _ in range(10):
+            await asyncio.sleep(0)
+            yield letter * 1000
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=slowly(request.url.path[-1].encode()))
+
+    async with client_on(handle) as client:
+        await asyncio.gather(*(client.download_artifact(artifact_id, tmp_path / "x") for artifact_id in "ab"))
+    assert (tmp_path / "x").read_bytes() in (b"a" * 10_000, b"b" * 10_000)
 
 
 async def test_an_error_of_an_operation_names_run_seq_id_and_kind() -> None:

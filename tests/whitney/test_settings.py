@@ -124,14 +124,14 @@ def test_a_url_that_is_none_is_refused_and_not_quoted(url: str, monkeypatch: pyt
     assert "sk-in-the-url" not in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["sk-planted key", "sk-planted\nkey", "sk-planted-kéy", "  "])
+@pytest.mark.parametrize("key", ["sk-planted key", "sk-planted\nkey", "sk-planted-kéy"])
 def test_a_key_that_cannot_travel_in_a_header_is_refused_and_not_quoted(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValidationError) as refused:
-        WhitneySettings(base_url=HOSTED, api_key=SecretStr(key))
     monkeypatch.setenv("WHITNEY_BASE_URL", HOSTED)
     monkeypatch.setenv("WHITNEY_API_KEY", key)
+    with pytest.raises(ValidationError, match="printable ASCII") as refused:
+        WhitneySettings()
     with pytest.raises(ConfigurationError, match=r"WHITNEY_API_KEY: .*printable ASCII") as caught:
         resolve_settings()
     assert "planted" not in str(refused.value) + str(caught.value)

@@ -17,7 +17,6 @@ from scripted_endpoint import KEY, FakeTime, ScriptedEndpoint, settings
 from whitney.client import WhitneyClient
 from whitney.errors import ApiError, WhitneyError, api_error
 from whitney.lifecycle import LifecycleClient, close_sessions
-from whitney.retry import RetryPolicy
 from whitney.transport import Endpoint
 
 TOKEN = 31415926
@@ -131,21 +130,22 @@ async def test_a_client_has_no_dict_to_store_and_is_never_pickled() -> None:
 
 async def test_the_logs_of_a_whole_request_show_no_key_not_even_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
+    answers = iter([b"503 busy", b"200 OK", b"200 OK"])
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert KEY.encode() in await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 503 busy\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        body = b'{"sessions": []}'
+        head = b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % (next(answers), len(body))
+        writer.write(head + body)
         await writer.drain()
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         made = settings(base_url=f"http://127.0.0.1:{port}")
-        async with WhitneyClient(made, retry=RetryPolicy(deadline_s=0.2)) as client:
-            with pytest.raises(WhitneyError, match="503"):
-                await client.heartbeat("ses_1")
-        with pytest.raises(WhitneyError):
-            await asyncio.to_thread(close_sessions, made, label=("k", "v"), deadline_s=0.2)
+        async with WhitneyClient(made) as client:
+            await client.heartbeat("ses_1")
+        assert await asyncio.to_thread(close_sessions, made, label=("k", "v")) == []
     assert "asking again" in caplog.text
     assert "httpcore" in {record.name.split(".")[0] for record in caplog.records}
     assert KEY not in caplog.text
