@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,8 @@ from cli.local_extra import require_local_extra
 from cli.prefect_setup import configure
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from cli.terminal import Say
     from flows.config import FlowConfig
 
@@ -48,7 +51,7 @@ def demo(
     require_local_extra()
     from rich.console import Console
 
-    from cli.endpoint import PROJECT_DATA, embedded_gateway
+    from cli.endpoint import PROJECT_DATA
     from cli.prefect_server import free_port, prefect_server, project_server_environment, wait_until_up
     from cli.terminal import sayer
 
@@ -61,21 +64,28 @@ def demo(
     log = PROJECT_DATA / "prefect-server.log"
     with interruptible(), prefect_server(environment, log) as server:
         say(f"Prefect UI: http://127.0.0.1:{port}  (up in a few seconds)")
-        from flows.load_config import load_config
-
-        algorithm, checked = load_config(config, [f"seed={seed}"])
-        with embedded_gateway(checked.model.name, checked.model.provider, say=say):
-            wait_until_up(server, environment["PREFECT_API_URL"], log)
-            from cli.training import show_summary, train
-
-            summary = train(algorithm, checked, console)
-        console.rule()
-        show_summary(summary, console)
-        for line in what_was_learned(summary, Path(summary["run_folder"]), checked):
-            say(line)
+        _demonstrate(config, seed, console, lambda: wait_until_up(server, environment["PREFECT_API_URL"], log))
         if sys.stdin.isatty() if keep_open is None else keep_open:
             _wait_for_interrupt(say)
     return 0
+
+
+def _demonstrate(config: Path, seed: int, console: Console, wait_for_prefect: Callable[[], None]) -> None:
+    """Train with a gateway of our own, and say what came of it. The gateway starts while the Prefect server does."""
+    from cli.endpoint import embedded_gateway
+    from cli.terminal import sayer
+    from cli.training import show_summary, train
+    from flows.load_config import load_config
+
+    say = sayer(console)
+    algorithm, checked = load_config(config, [f"seed={seed}"])
+    with embedded_gateway(checked.model.name, checked.model.provider, say=say):
+        wait_for_prefect()
+        summary = train(algorithm, checked, console)
+    console.rule()
+    show_summary(summary, console)
+    for line in what_was_learned(summary, Path(summary["run_folder"]), checked):
+        say(line)
 
 
 def what_was_learned(summary: dict[str, Any], folder: Path, config: FlowConfig) -> list[str]:
