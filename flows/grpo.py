@@ -1,7 +1,7 @@
 """GRPO: draw a group per prompt, reward it, push towards what was better than the group's mean (arXiv 2402.03300)."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
+# Prefect could not find what the string "GrpoConfig" means.
 from typing import Any
 
 from algorithms import grpo as maths

@@ -1,7 +1,7 @@
 """SFT: raise the likelihood of given answers, token by token (cross_entropy on completions)."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
+# Prefect could not find what the string "SftConfig" means.
 from typing import Any
 
 from algorithms import scale_data
