@@ -58,7 +58,7 @@ class WhitneyClient:
     No `__dict__`: Prefect stores an ordinary object's attributes where it is a parameter, and there is a key in here.
     """
 
-    __slots__ = ("_endpoint", "_http", "_long_polls", "_sequences")
+    __slots__ = ("_closed", "_endpoint", "_http", "_in_flight", "_long_polls", "_sequences")
 
     def __init__(
         self,
@@ -71,6 +71,8 @@ class WhitneyClient:
         self._http = httpx.AsyncClient(transport=transport, **self._endpoint.http_options())
         self._long_polls = asyncio.Semaphore(MAX_CONNECTIONS - FREE_CONNECTIONS)
         self._sequences: dict[str, RunSequence] = {}
+        self._in_flight: set[asyncio.Timeout] = set()
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"WhitneyClient({self._endpoint.settings.base_url})"
@@ -90,8 +92,15 @@ class WhitneyClient:
 
     async def aclose(self) -> None:
         """Stop posting and close the connections; idempotent. Runs and sessions are not touched."""
+        self._closed = True
         try:
             await asyncio.gather(*(sequence.aclose() for sequence in self._sequences.values()))
+            # httpx would break the connections that stand, and let one that is being made live on, and leak.
+            for scope in self._in_flight:
+                if not scope.expired():
+                    scope.reschedule(asyncio.get_running_loop().time())
+            while self._in_flight:  # noqa: ASYNC110 - a few turns of the loop, in which they unwind
+                await asyncio.sleep(0)
         finally:
             await self._http.aclose()
 
@@ -286,9 +295,8 @@ class WhitneyClient:
     async def _send(self, request: Request) -> dict[str, Any]:
         attempts = self._endpoint.policy.start()
         while True:
-            self._require_open(request)
             try:
-                response = await self._http.send(self._endpoint.wire(self._http, request))
+                response = await self._attempt(request)
                 answer = self._endpoint.answer(request, response)
             except httpx.RequestError as error:
                 answer = self._endpoint.unanswered(request, error)
@@ -298,9 +306,9 @@ class WhitneyClient:
 
     async def _fetch(self, request: Request, to: Path) -> Refusal | None:
         """One attempt at streaming an answer into a file; None when it is all there."""
-        self._require_open(request)
         try:
-            response = await self._http.send(self._endpoint.wire(self._http, request), stream=True)
+            response = await self._attempt(request, stream=True)
+            self._endpoint.reached = True
             try:
                 if response.is_success:
                     await _write(response, to)
@@ -315,8 +323,11 @@ class WhitneyClient:
         return refusal
 
     async def _pause(self, refusal: Refusal, attempts: Attempts) -> None:
-        """Wait before the next attempt, or raise when there is none. Outside of any `except`: httpx's exceptions hold
-        the request with its headers, and an exception raised inside would carry them along as its context."""
+        """Wait before the next attempt, or raise when there is none.
+
+        Called outside of any `except`: httpx's exceptions hold the request with its headers, and what is raised inside
+        carries them along as its context.
+        """
         wait = refusal.wait_s(attempts)
         if wait is None:
             raise refusal.error
@@ -324,9 +335,19 @@ class WhitneyClient:
         logger.log(level, "asking again in %.1f s: %s", wait, refusal.error)
         await self._endpoint.policy.sleep(wait)
 
-    def _require_open(self, request: Request) -> None:
-        if self._http.is_closed:
-            raise ConnectionFailedError(f"{request.where}: the client is closed; make a new one")
+    async def _attempt(self, request: Request, *, stream: bool = False) -> httpx.Response:
+        """Send once. Closing the client ends it: its scope is a timeout that only `aclose` sets off."""
+        scope = asyncio.timeout(None)
+        try:
+            if not self._closed:
+                async with scope:
+                    self._in_flight.add(scope)
+                    return await self._http.send(self._endpoint.wire(self._http, request), stream=stream)
+        except TimeoutError:
+            pass
+        finally:
+            self._in_flight.discard(scope)
+        raise ConnectionFailedError(f"{request.where}: the client is closed; make a new one")
 
 
 async def _write(response: httpx.Response, to: Path) -> None:

@@ -63,12 +63,12 @@ class Refusal:
 class Endpoint:
     """One Whitney endpoint. Holds the key; shows it to nobody, and cannot be pickled with it."""
 
-    __slots__ = ("_reached", "_routes", "policy", "settings")
+    __slots__ = ("_routes", "policy", "reached", "settings")
 
     def __init__(self, settings: WhitneySettings, policy: RetryPolicy | None = None) -> None:
         self.settings = settings
         self._routes = _routes(settings)
-        self._reached = False
+        self.reached = False  # whether it has ever answered
         self.policy = policy or RetryPolicy(
             deadline_s=settings.retry_deadline_s, retry_after_cap_s=settings.retry_after_cap_s
         )
@@ -140,7 +140,7 @@ class Endpoint:
 
     def answer(self, request: Request, response: httpx.Response) -> dict[str, Any] | Refusal:
         """The body of a good answer, or why it is not one."""
-        self._reached = True
+        self.reached = True
         content = response.content if response.is_success else self._without_key(response.content)
         try:
             body = orjson.loads(content) if content else {}
@@ -164,7 +164,7 @@ class Endpoint:
             f"{request.where}: no answer from {self.settings.base_url} ({type(error).__name__}): is the gateway "
             "running, and is WHITNEY_BASE_URL right? `whitney serve` starts the embedded one"
         )
-        return Refusal(failure, True, within_s=math.inf if self._reached else self.settings.first_contact_s)
+        return Refusal(failure, True, within_s=math.inf if self.reached else self.settings.first_contact_s)
 
     def _without_key(self, content: bytes) -> bytes:
         """An error's text, in case the endpoint, or a proxy before it, repeats the headers it was sent."""

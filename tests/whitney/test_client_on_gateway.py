@@ -205,6 +205,21 @@ async def test_long_polls_outlast_their_wait_until_the_operation_ends(tmp_path: 
             await opened.finish()
 
 
+async def test_closing_the_client_ends_the_waits_and_touches_no_run(tmp_path: Path) -> None:
+    with gateway(tmp_path / "closing", delays={"save_state": 1.0}) as process:
+        client = WhitneyClient(settings_of(process))
+        opened = await Opened.on(client, "closing")
+        waits = [asyncio.ensure_future(client.run_operation(opened.run.run_id, "save_state", {})) for _ in range(3)]
+        while (await client.get_run(opened.run.run_id)).next_seq_id < 3:
+            await asyncio.sleep(0.01)
+        await client.aclose()
+        outcomes = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 30)
+        assert [type(outcome) for outcome in outcomes] == [ConnectionFailedError] * 3
+        async with WhitneyClient(settings_of(process)) as another:
+            assert (await another.get_run(opened.run.run_id)).status == "active"
+            assert (await another.await_operation(opened.run.run_id, 2)).status == "succeeded"
+
+
 async def test_wrong_keys_and_unknown_ids_and_other_bodies_are_told_apart(server: GatewayProcess) -> None:
     wrong = settings_of(server).model_copy(update={"api_key": SecretStr("sk-somebody-elses")})
     async with WhitneyClient(wrong) as client:

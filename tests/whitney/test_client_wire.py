@@ -191,6 +191,20 @@ async def test_a_download_that_breaks_begins_again_and_the_file_is_whole(tmp_pat
     assert list(target.parent.iterdir()) == [target]
 
 
+async def test_a_download_that_breaks_late_begins_again_also_as_a_clients_first_request(tmp_path: Path) -> None:
+    time = FakeTime()
+
+    async def breaks_late() -> AsyncIterator[bytes]:
+        yield b"half"
+        time.now += 60
+        raise httpx.ReadError("broken")
+
+    answers = iter([httpx.Response(200, content=breaks_late()), httpx.Response(200, content=b"whole")])
+    async with client_on(lambda _: next(answers), time, first_contact_s=15) as client:
+        await client.download_artifact("art_1", tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == b"whole"
+
+
 @pytest.mark.parametrize("end", ["final error", "cancelled"])
 async def test_a_download_that_does_not_end_leaves_what_was_there(tmp_path: Path, end: str) -> None:
     target = tmp_path / "adapter.tar.gz"
