@@ -23,6 +23,7 @@ from whitney.errors import (
     OperationCancelledError,
     OperationFailedError,
     OperationNotSentError,
+    UnavailableError,
     WhitneyError,
 )
 from whitney.transport import encode
@@ -132,7 +133,7 @@ class OperationHandle:
 class RunSequence:
     """The queue of one run's submitted operations, and the task that posts them."""
 
-    __slots__ = ("_next", "_poster", "_queue", "_run_id", "_wire")
+    __slots__ = ("_doubt", "_next", "_poster", "_queue", "_run_id", "_wire")
 
     def __init__(self, wire: Wire, run_id: str, next_seq_id: int | None) -> None:
         self._wire = wire
@@ -142,9 +143,15 @@ class RunSequence:
         # The operation that is being posted stays first until its fate is known.
         self._queue: deque[OperationHandle] = deque()
         self._poster: asyncio.Task[None] | None = None
+        # Why nothing may follow: an operation of unknown fate. Sent again it could be a gradient added twice, and
+        # passed over one that is missing; only the last saved state is known to be right.
+        self._doubt: str | None = None
 
     def submit(self, handle: OperationHandle) -> None:
         """Queue an operation; it is posted when all before it have been accepted."""
+        if self._doubt is not None:
+            self._not_sent(handle, self._doubt)
+            return
         self._queue.append(handle)
         if self._poster is None or self._poster.done():
             self._poster = asyncio.create_task(self._post_all(), name=f"whitney-post-{self._run_id}")
@@ -167,7 +174,14 @@ class RunSequence:
         seq_id, self._next = self._next, None
         if seq_id is None:
             seq_id = await self._wire.next_seq_id(self._run_id)
-        await self._wire.post_operation(handle, seq_id)
+        try:
+            await self._wire.post_operation(handle, seq_id)
+        except (ConnectionFailedError, UnavailableError, asyncio.CancelledError):
+            self._doubt = (
+                f"nobody can tell whether the endpoint has the {handle.kind} of seq_id {seq_id}: cancel the run and go "
+                "on in a new one, from the last saved state"
+            )
+            raise
         self._next = seq_id + 1
         return seq_id
 
@@ -189,16 +203,18 @@ class RunSequence:
 
     def _drop_queue(self, because: str) -> None:
         while self._queue:
-            handle = self._queue.popleft()
-            handle.refused(
-                OperationNotSentError(
-                    f"run {self._run_id}, {handle.kind}: not sent, because {because}",
-                    run_id=self._run_id,
-                    seq_id=None,
-                    kind=handle.kind,
-                    code="not_sent",
-                )
+            self._not_sent(self._queue.popleft(), because)
+
+    def _not_sent(self, handle: OperationHandle, because: str) -> None:
+        handle.refused(
+            OperationNotSentError(
+                f"run {self._run_id}, {handle.kind}: not sent, because {because}",
+                run_id=self._run_id,
+                seq_id=None,
+                kind=handle.kind,
+                code="not_sent",
             )
+        )
 
     async def aclose(self) -> None:
         """Stop posting; what has not been accepted fails."""
