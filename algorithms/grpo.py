@@ -2,7 +2,8 @@
 
 Contract: G completions of each prompt, one reward each; no critic, no reference run, no KL term.
 Maths: A_i = (r_i − mean r) / std r, with the group's population std; a std below 1e-6 only centres. Every token of
-    completion i carries A_i. Loss: −Σ ratio·A over tokens, scaled to a mean over the optimizer step (`scale_data`).
+    completion i carries A_i. Loss: −Σ ratio·A over tokens: the plain sum, as Whitney's cookbook sends it, or one of the
+    means of `scale_data`.
 Loss per provider: `importance_sampling`, empty loss_config, on modal, tinker and local alike.
 Fails closed when: the provider has no `importance_sampling`; the prompt is empty; sequences and rewards do not pair; a
     group has one completion. Equal rewards, and completions without a finite reward, send no datum and are counted.

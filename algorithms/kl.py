@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_EXP_LIMIT = 80.0  # e^80 is already nonsense for a ratio of probabilities, and still finite
+EXP_LIMIT = 80.0  # e^80 is already nonsense for a ratio of probabilities, and still finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def kl_estimate(logprobs: Sequence[float], reference_logprobs: Sequence[float]) 
     return KlEstimate(
         k1=math.fsum(differences) / count,
         k2=math.fsum(0.5 * d * d for d in differences) / count,
-        k3=math.fsum(math.expm1(min(-d, _EXP_LIMIT)) + d for d in differences) / count,
+        k3=math.fsum(math.expm1(min(-d, EXP_LIMIT)) + d for d in differences) / count,
         tokens=count,
     )
 

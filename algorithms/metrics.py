@@ -9,7 +9,7 @@ from typing import Any
 
 from algorithms.advantages import Reward, constant, is_scored
 from algorithms.datums import Datum
-from algorithms.kl import same_length
+from algorithms.kl import EXP_LIMIT, kl_estimate, same_length
 
 
 def reward_stats(rewards: Sequence[Reward]) -> dict[str, float]:
@@ -64,6 +64,27 @@ def sampled_logprobs(data: Sequence[Datum]) -> list[float]:
         )
         if weight
     ]
+
+
+def sampler_agreement(data: Sequence[Datum], loss_outputs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """How the trainer's log-probs lp stand to the sampler's q, over all trained tokens.
+
+    `kl_sampler_trainer` (k1) and `kl_sampler_trainer_k3` in nats per token, `ratio_mean` and `ratio_max` of
+    exp(lp − q), and `entropy`, the mean of −q: an unbiased estimate of the policy's entropy at temperature 1.
+
+    Raises:
+        ValueError: as `trained_logprobs`, or nothing trained.
+    """
+    trained, sampled = trained_logprobs(data, loss_outputs), sampled_logprobs(data)
+    estimate = kl_estimate(sampled, trained)
+    ratios = [math.exp(min(lp - q, EXP_LIMIT)) for lp, q in zip(trained, sampled, strict=True)]
+    return {
+        "kl_sampler_trainer": estimate.k1,
+        "kl_sampler_trainer_k3": estimate.k3,
+        "ratio_mean": math.fsum(ratios) / len(ratios),
+        "ratio_max": max(ratios),
+        "entropy": -math.fsum(sampled) / len(sampled),
+    }
 
 
 def mean_nll(data: Sequence[Datum], loss_outputs: Sequence[Mapping[str, Any]]) -> float:

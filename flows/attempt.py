@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
 from prefect.runtime import flow_run
 
-from algorithms import adamw_optimizer, learning_rate
-from flows.config import FlowConfig
+from flows.config import ConfigError, FlowConfig
 from flows.lifecycle import SessionScope
 from flows.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Row
-from flows.prepare import Prepared, prepare
+from flows.prepare import prepare
+from flows.prepared import Prepared
+from flows.summary import summarize
 from tasks.events import emit
 from tasks.policy import Policy
 from tasks.report import Report
 from tasks.rewards import RewardPool
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
-from whitney.labels import CREATE_KEY
-from whitney.types import CreateRun, Initial, LoraConfig
+from whitney.labels import FLOW_RUN
 
 
 class Attempt:
@@ -49,13 +48,17 @@ class Attempt:
         """Check everything that can be checked without allocating; then make the run folder.
 
         Raises:
-            ValueError: configuration, data, template, capability or loss table rule the run out.
+            ConfigError, DataError, RenderingError, ModelError: the run is ruled out, by what the message names.
             WhitneyError: the gateway cannot be reached, or refuses the key.
         """
         client, inputs = await prepare(algorithm, config)
-        folder = RunFolder.open(config.output_dir, config.name or flow_run.name, flow_run.id)
-        folder.write_config(inputs.record(flow_run.id))
-        folder.write_heldout(inputs.heldout_rows())
+        try:
+            folder = RunFolder.open(config.output_dir, config.name or flow_run.name, flow_run.id)
+            folder.write_config(inputs.record(flow_run.id))
+            folder.write_heldout(inputs.heldout_rows())
+        except OSError as error:
+            await client.aclose()
+            raise ConfigError(f"output_dir = {str(config.output_dir)!r} cannot be written to: {error}") from error
         scope = SessionScope(
             client, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count
         )
@@ -86,15 +89,7 @@ class Attempt:
         """The run to train, restored from `state_id` (None: fresh); opens the session if this attempt has none yet."""
         policy = self.scope.policy
         if policy is None:
-            config = self.config
-            request = CreateRun(
-                create_key="assigned by the session scope",
-                provider=config.model.provider,
-                model=config.model.name,
-                lora=LoraConfig(rank=config.lora.rank, alpha=config.lora.alpha, seed=config.seed),
-                initial=Initial(state_id=state_id) if state_id else None,
-            )
-            policy = await self.scope.open_policy(request)
+            policy = await self.scope.open_policy(self.config, state_id)
             emit("session_opened", session_id=policy.session_id, run_id=policy.run_id)
         if policy.state_id != state_id:
             raise RuntimeError(
@@ -102,26 +97,6 @@ class Attempt:
                 "training on would lose or repeat a block. Please report this; Retry starts from the last saved block."
             )
         return policy
-
-    def optimizer(self, cycle: int) -> dict[str, Any]:
-        """The `optim_step` optimizer of a cycle, with the schedule's learning rate."""
-        section = self.config.optimizer
-        rate = learning_rate(
-            cycle,
-            self.config.cycles,
-            section.learning_rate,
-            section.schedule,
-            warmup_steps=min(section.warmup_cycles, self.config.cycles),
-            final_fraction=section.final_fraction,
-        )
-        return adamw_optimizer(
-            learning_rate=rate,
-            beta1=section.beta1,
-            beta2=section.beta2,
-            eps=section.eps,
-            weight_decay=section.weight_decay,
-            grad_clip_norm=section.grad_clip_norm,
-        )
 
     async def adopt(self, block: Block, outcome: BlockOutcome) -> BlockOutcome:
         """Take a block's outcome, just trained or from a former attempt, into folder and report.
@@ -145,39 +120,16 @@ class Attempt:
     ) -> dict[str, Any]:
         """Close the session, then write and publish the summary."""
         await self.scope.close()
-        key = f"{self.scope.flow_run_id}:{self.scope.attempt}"
-        still_open = await self.client.list_sessions(label=(CREATE_KEY, key), status="open")
-        summary = self._summary(before, after, adapter) | {"open_sessions": len(still_open)}
+        still_open = await self.client.list_sessions(label=(FLOW_RUN, self.scope.flow_run_id), status="open")
+        summary = {
+            **summarize(self.inputs.algorithm, self.config, self.rows, before=before, after=after, adapter=adapter),
+            "run_folder": str(self.folder.path),
+            "flow_run_id": self.scope.flow_run_id,
+            "attempt": self.scope.attempt,
+            "seconds": round(time.monotonic() - self._began, 1),
+            "open_sessions": len(still_open),
+        }
         self.folder.write_summary(summary)
         await self._report.publish(summary, self.rows)
         emit("finished", **summary)
         return summary
-
-    def _summary(
-        self, before: EvaluationOutcome | None, after: EvaluationOutcome | None, adapter: ExportOutcome
-    ) -> dict[str, Any]:
-        usage = Counter[str]()
-        for row in (*self.rows, *(e.usage for e in (before, after) if e), adapter.usage):
-            usage.update({key: value for key, value in row.items() if key.startswith(("operations/", "tokens/"))})
-        return {
-            "algorithm": self.inputs.algorithm,
-            "model": self.config.model.name,
-            "provider": self.config.model.provider,
-            "cycles": len(self.rows),
-            "accuracy_before": before.accuracy if before else None,
-            "accuracy_after": after.accuracy if after else None,
-            "evaluation_before": before.model_dump(exclude={"usage"}) if before else None,
-            "evaluation_after": after.model_dump(exclude={"usage"}) if after else None,
-            "operations": _section(usage, "operations/"),
-            "tokens": _section(usage, "tokens/"),
-            "adapter": adapter.path,
-            "adapter_sha256": adapter.sha256,
-            "run_folder": str(self.folder.path),
-            "flow_run_id": str(self.scope.flow_run_id),
-            "attempt": self.scope.attempt,
-            "seconds": round(time.monotonic() - self._began, 1),
-        }
-
-
-def _section(usage: Counter[str], prefix: str) -> dict[str, int]:
-    return {key.removeprefix(prefix): int(value) for key, value in sorted(usage.items()) if key.startswith(prefix)}

@@ -10,9 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from algorithms import Aggregation, Schedule
+
 PositiveInt = Annotated[int, Field(ge=1)]
-Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0)]
 ProviderName = Literal["local", "modal", "tinker"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 
@@ -24,7 +26,7 @@ class ConfigError(ValueError):
 class Section(BaseModel):
     """One table of a configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelConfig(Section):
@@ -58,9 +60,8 @@ class DataConfig(Section):
         '`prompt` or `messages` and `answer`, or "reasoning-gym:TASK".',
     )
     heldout: str | None = Field(None, description="JSONL file of held-out examples; default: split the source.")
-    heldout_fraction: Fraction = Field(
-        0.1,
-        description="Share that is held out when no file is given; shipped sets have a split of their own.",
+    heldout_fraction: Fraction | None = Field(
+        None, description="Share that is held out, 0.1 by default; not for shipped sets, which have their own split."
     )
     limit: PositiveInt | None = Field(None, description="Use only the first so many training examples.")
     reasoning_gym: dict[str, int | float | str | bool] = Field(
@@ -83,7 +84,7 @@ class RewardConfig(Section):
     function: str = Field(
         "number", description='exact, number, contains, regex, length, or your own "module:function".'
     )
-    weight: Annotated[float, Field(allow_inf_nan=False)] = Field(1.0, description="Factor in the weighted sum.")
+    weight: float = Field(1.0, description="Factor in the weighted sum.")
     finish_bonus: Fraction = Field(
         0.0,
         description="Share of a correct reply's reward that is paid only if the reply also ended by itself: "
@@ -97,14 +98,14 @@ class RewardConfig(Section):
 class OptimizerConfig(Section):
     """AdamW (arXiv 1711.05101) and the learning rate's course over the cycles."""
 
-    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-4, description="Peak learning rate.")
-    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="Course after the warm-up.")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(5e-4, description="Peak learning rate.")
+    schedule: Schedule = Field("linear", description="Course after the warm-up; a constant rate wobbles at the end.")
     warmup_cycles: Annotated[int, Field(ge=0)] = Field(0, description="Cycles of linear warm-up.")
     final_fraction: Fraction = Field(0.1, description="Share of the peak that is left at the last cycle.")
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
-    eps: Annotated[float, Field(gt=0)] = 1e-8
-    weight_decay: NonNegative = 0.0
+    beta1: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="Decay of the gradient's running mean.")
+    beta2: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="Decay of the squared gradient's mean.")
+    eps: Annotated[float, Field(gt=0)] = Field(1e-8, description="Added to the root of the squared gradient's mean.")
+    weight_decay: NonNegative = Field(0.0, description="Share of learning_rate × weight that a step takes away.")
     grad_clip_norm: NonNegative = Field(1.0, description="Gradient norm above which it is scaled down; 0 = never.")
 
 
@@ -116,7 +117,11 @@ class EvaluationConfig(Section):
     temperature: NonNegative = Field(1.0, description="0 = greedy (then one sample per prompt is enough).")
     greedy: bool = Field(False, description="Also measure one greedy completion per prompt.")
     max_prompts: PositiveInt | None = Field(None, description="Measure on the first so many held-out prompts only.")
-    reward: str = Field("number", description="The reward function that says what is correct (score ≥ 1).")
+    reward: str | None = Field(
+        None,
+        description="The reward function that says what is correct (score 1); default: the first of `rewards`, for SFT "
+        "the answer word for word.",
+    )
 
 
 class FlowConfig(Section):
@@ -141,9 +146,6 @@ class FlowConfig(Section):
     sampling: SamplingConfig = Field(default_factory=SamplingConfig)
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
-
-
-Aggregation = Literal["sum", "token_mean", "sequence_mean", "constant"]
 
 
 class SftConfig(FlowConfig):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from algorithms import forward_backward_payload, mean_nll, request_seed, sft_datum
+from algorithms import forward_backward_payload, mean_nll, request_seed
+from algorithms.sft import sft_data
 from flows.attempt import Attempt
 from flows.lifecycle import block_flow
 from flows.outcome import EvaluationOutcome
 from flows.rollout import draw
 from tasks.events import emit
-from tasks.operations import forward
+from tasks.operations import forward, in_order
 from tasks.policy import Opaque, Policy
 from tasks.scoring import Group, score
 
 # Rounds of `request_seed` that no training request uses.
 SAMPLED_ROUND = 1_000_003
 GREEDY_ROUND = 1_000_004
+
+# Examples in one request, so that a large held-out set is several bodies of moderate size.
+LOSS_BATCH = 64
 
 # A reply is correct when its reward, without any bonus, is full.
 CORRECT = 1.0
@@ -30,13 +34,15 @@ async def evaluate(
         return None
     policy = await attempt.policy(state_id)
     loss = await _heldout_loss(attempt, policy) if with_loss else None
-    drawn = await _measure(attempt, policy, section.temperature, section.samples, SAMPLED_ROUND)
-    greedy = await _measure(attempt, policy, 0.0, 1, GREEDY_ROUND) if section.greedy else []
+    drawn, skipped = await _measure(attempt, policy, section.temperature, section.samples, SAMPLED_ROUND)
+    greedy, _ = await _measure(attempt, policy, 0.0, 1, GREEDY_ROUND) if section.greedy else ([], 0)
     sequences = [sequence for group in drawn for sequence in group.sequences]
     outcome = EvaluationOutcome(
         when=when,
         prompts=len(drawn),
+        skipped=skipped,
         samples=section.samples,
+        unscored=sum(reward is None for group in drawn for reward in group.rewards),
         temperature=section.temperature,
         accuracy=_accuracy(drawn),
         greedy_accuracy=_accuracy(greedy),
@@ -49,23 +55,33 @@ async def evaluate(
     return outcome
 
 
-async def _measure(attempt: Attempt, policy: Policy, temperature: float, samples: int, seed_round: int) -> list[Group]:
-    """Draw and score `samples` completions of every held-out prompt."""
-    examples = attempt.inputs.heldout
-    seeds = [request_seed(attempt.config.seed, 0, place, seed_round) for place in range(len(examples))]
-    groups, _skipped = await draw(attempt, policy, examples, seeds, num_samples=samples, temperature=temperature)
+async def _measure(
+    attempt: Attempt, policy: Policy, temperature: float, samples: int, seed_round: int
+) -> tuple[list[Group], int]:
+    """Draw and score `samples` completions of every held-out prompt; (groups, prompts skipped)."""
     inputs = attempt.inputs
-    return (await score(inputs.renderer, Opaque(groups), inputs.evaluation_rewards, attempt.pool)).groups
+    seeds = [request_seed(attempt.config.seed, 0, place, seed_round) for place in range(len(inputs.heldout))]
+    groups, skipped = await draw(attempt, policy, inputs.heldout, seeds, num_samples=samples, temperature=temperature)
+    scored = await score(inputs.renderer, Opaque(groups), inputs.evaluation_rewards, attempt.pool)
+    return scored.groups, skipped
 
 
-async def _heldout_loss(attempt: Attempt, policy: Policy) -> float:
-    """Mean negative log-likelihood of the held-out answers, nats per token."""
-    data = [sft_datum(prompt, answer) for prompt, answer in attempt.inputs.pairs(attempt.inputs.heldout)]
-    answer = await forward(policy, forward_backward_payload(data, "cross_entropy"), "forward held-out")
-    return mean_nll(data, answer.result["loss_outputs"])
+async def _heldout_loss(attempt: Attempt, policy: Policy) -> float | None:
+    """Mean negative log-likelihood of the held-out answers that fit the context, nats per token."""
+    pairs = attempt.inputs.pairs(attempt.inputs.heldout)
+    data = sft_data(pairs, max_sequence_tokens=attempt.inputs.context_tokens).data
+    if not data:
+        return None
+    batches = [data[start : start + LOSS_BATCH] for start in range(0, len(data), LOSS_BATCH)]
+    answers = await in_order(
+        *(forward(policy, forward_backward_payload(batch, "cross_entropy"), "forward held-out") for batch in batches)
+    )
+    return mean_nll(data, [output for answer in answers for output in answer.result["loss_outputs"]])
 
 
 def _accuracy(groups: list[Group]) -> float | None:
-    """Share of correct completions; one that could not be scored is not correct."""
+    """Share of correct completions; None when not one of them could be scored."""
     rewards = [reward for group in groups for reward in group.rewards]
-    return sum(reward is not None and reward >= CORRECT for reward in rewards) / len(rewards) if rewards else None
+    if all(reward is None for reward in rewards):
+        return None
+    return sum(reward is not None and reward >= CORRECT for reward in rewards) / len(rewards)

@@ -17,6 +17,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 from prefect.logging import get_logger
 
+from flows.config import FlowConfig
 from tasks.credentials import settings_for
 from tasks.events import emit
 from tasks.policy import Policy
@@ -24,9 +25,9 @@ from tasks.session import close_session, create_run, create_session, finish_run,
 from whitney.client import WhitneyClient
 from whitney.errors import WhitneyError
 from whitney.heartbeat import beat
-from whitney.labels import ATTEMPT, CREATE_KEY, ROOT_FLOW_RUN
+from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_FLOW_RUN
 from whitney.lifecycle import close_sessions
-from whitney.types import CreateRun
+from whitney.types import CreateRun, Initial, LoraConfig
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +54,7 @@ def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state
     try:
         verdicts = close_sessions(
             settings_for(credentials_block),
-            label=(ROOT_FLOW_RUN, str(flow_run.id)),
+            label=(FLOW_RUN, str(flow_run.id)),
             attempts_up_to=flow_run.run_count,
             deadline_s=HOOK_DEADLINE_S,
         )
@@ -95,65 +96,72 @@ def block_flow(name: str, run_name: str = "{block.label}") -> FlowDecorator:
 class SessionScope:
     """At most one open session with one policy run, and the duty to end both."""
 
-    __slots__ = ("_client", "_policy", "_session_id", "_stack", "attempt", "flow_run_id", "root_id")
+    __slots__ = ("_client", "_requested", "_session_id", "_stack", "attempt", "flow_run_id", "policy", "root_id")
 
     def __init__(self, client: WhitneyClient, *, flow_run_id: str, root_id: str, attempt: int) -> None:
         self._client = client
         self._stack = AsyncExitStack()
+        self._requested = False
         self._session_id: str | None = None
-        self._policy: Policy | None = None
         self.flow_run_id = flow_run_id
         self.root_id = root_id
         self.attempt = attempt
+        self.policy: Policy | None = None
 
     @property
-    def policy(self) -> Policy | None:
-        """The run that is being trained, once there is one."""
-        return self._policy
+    def create_key(self) -> str:
+        """Names this attempt's session and run: asked for twice, they are still one."""
+        return f"{self.flow_run_id}:{self.attempt}"
 
-    async def open_policy(self, request: CreateRun) -> Policy:
-        """Open the session, beat it, and create the run. A lost answer allocates nothing twice: keys are derived."""
-        key = f"{self.flow_run_id}:{self.attempt}"
-        labels = {ROOT_FLOW_RUN: str(self.root_id), ATTEMPT: str(self.attempt), CREATE_KEY: key}
-        self._session_id = await create_session(self._client, key, labels)
+    async def open_policy(self, config: FlowConfig, state_id: str | None) -> Policy:
+        """Open the session, keep it alive, and create the run: fresh, or restored from a state with its optimizer."""
+        labels = {
+            FLOW_RUN: self.flow_run_id,
+            ROOT_FLOW_RUN: self.root_id,
+            ATTEMPT: str(self.attempt),
+            CREATE_KEY: self.create_key,
+        }
+        self._requested = True
+        self._session_id = await create_session(self._client, self.create_key, labels)
         await self._stack.enter_async_context(beat(self._client, self._session_id))
-        run_id = await create_run(self._client, self._session_id, request.model_copy(update={"create_key": key}))
-        state_id = request.initial.state_id if request.initial else None
-        self._policy = Policy(
-            self._client,
-            session_id=self._session_id,
-            run_id=run_id,
-            provider=request.provider,
-            state_id=state_id,
+        request = CreateRun(
+            create_key=self.create_key,
+            provider=config.model.provider,
+            model=config.model.name,
+            lora=LoraConfig(rank=config.lora.rank, alpha=config.lora.alpha, seed=config.seed),
+            initial=Initial(state_id=state_id) if state_id else None,
         )
-        return self._policy
+        run_id = await create_run(self._client, self._session_id, request)
+        self.policy = Policy(self._client, session_id=self._session_id, run_id=run_id, state_id=state_id)
+        return self.policy
 
     async def close(self) -> None:
         """The normal end: finish the run, close the session."""
         if self._session_id is None:
             return
-        if self._policy is not None:
-            await finish_run(self._client, self._policy.run_id)
-            await wait_terminal(self._client, self._policy.run_id)
+        if self.policy is not None:
+            await finish_run(self._client, self.policy.run_id)
+            await wait_terminal(self._client, self.policy.run_id)
         await self._stack.aclose()
         await close_session(self._client, self._session_id)
-        self._session_id = None
+        self._session_id, self._requested = None, False
 
     async def abandon(self) -> None:
         """The bad end, in the fixed order: cancel the run, poll until it is terminal, then close the session.
 
-        Plain client calls, not tasks: Prefect may be what failed. Whatever goes wrong here the hook does again.
+        Found by label, not by id: the answer that held the id may be what was lost. Plain client calls, not tasks:
+        Prefect may be what failed. Whatever goes wrong here the hook does again.
         """
-        if self._session_id is None:
+        if not self._requested:
             return
         await self._stack.aclose()
         verdicts = await asyncio.to_thread(
             close_sessions,
             self._client.settings,
-            label=(CREATE_KEY, f"{self.flow_run_id}:{self.attempt}"),
+            label=(CREATE_KEY, self.create_key),
             attempts_up_to=self.attempt,
             deadline_s=HOOK_DEADLINE_S,
         )
         for verdict in verdicts:
             emit("closed", message=verdict.message, closed=verdict.closed)
-        self._session_id = None
+        self._session_id, self._requested = None, False

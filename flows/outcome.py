@@ -48,13 +48,18 @@ class BlockOutcome(BaseModel):
 
 
 class EvaluationOutcome(BaseModel):
-    """A measurement on held-out examples. Accuracy and shares in 0…1, loss in nats per token, lengths in tokens."""
+    """A measurement on held-out examples. Accuracy and shares in 0…1, loss in nats per token.
+
+    `skipped` prompts left no room for a reply; `unscored` completions count as wrong, unless none could be scored.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     when: str
     prompts: int
+    skipped: int
     samples: int
+    unscored: int
     temperature: float
     accuracy: float | None = None
     greedy_accuracy: float | None = None

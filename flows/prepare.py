@@ -1,4 +1,4 @@
-"""Everything that can be wrong is found here, before a session exists: data, template, capability, loss, lengths."""
+"""Everything that can be wrong is found here, before a session exists: data, template, rewards, capability, loss."""
 
 from __future__ import annotations
 
@@ -6,129 +6,27 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import models
 from algorithms import ALGORITHMS, require_advertised_loss, require_runnable
-from flows.config import ConfigError, FlowConfig, GrpoConfig, RewardConfig
+from flows.config import ConfigError, DataConfig, FlowConfig
+from flows.prepared import Prepared
 from tasks import data as data_sets
+from tasks import rewards
+from tasks.completion import Completion
 from tasks.credentials import settings_for
-from tasks.data import DataSet, DataSource, Example
-from tasks.provenance import provenance
+from tasks.data import REASONING_GYM, DataSet, DataSource, Example
+from tasks.datasets import SHIPPED
 from tasks.rendering import Renderer
-from tasks.rewards import RewardTerm, check_spec, needs_answer
+from tasks.rewards import RewardTerm
 from whitney.client import WhitneyClient
 from whitney.types import CapabilityRow
 
-# Rendering is proven on so many examples: 0.4 s for 241 of SmolLM2's, and a template's faults show early.
-CHECKED_EXAMPLES = 256
+# The template is proven on so many examples (0.4 s for 241 of SmolLM2's); special tokens are looked for in all.
+PROVEN_EXAMPLES = 256
 
-
-class Texts(NamedTuple):
-    """Examples, and how they become tokens."""
-
-    data: DataSet
-    renderer: Renderer
-    tokenizer_sha256: str
-
-
-class Prepared:
-    """A run's checked inputs. Holds no session and has cost nothing."""
-
-    __slots__ = ("algorithm", "config", "data", "evaluation_rewards", "renderer", "rewards", "row", "tokenizer_sha256")
-
-    def __init__(self, algorithm: str, config: FlowConfig, texts: Texts, row: CapabilityRow) -> None:
-        self.algorithm = algorithm
-        self.config = config
-        self.data = texts.data
-        self.renderer = texts.renderer
-        self.tokenizer_sha256 = texts.tokenizer_sha256
-        self.row = row
-        self.rewards = _terms(config.rewards) if isinstance(config, GrpoConfig) else []
-        self.evaluation_rewards = _terms([RewardConfig(function=config.evaluation.reward)])
-
-    @property
-    def context_tokens(self) -> int:
-        """The longest sequence the provider takes for this model."""
-        return self.row.max_sequence_tokens
-
-    @property
-    def heldout(self) -> Sequence[Example]:
-        """The examples that are measured and never trained on."""
-        return self.data.heldout[: self.config.evaluation.max_prompts]
-
-    def batch(self, cycle: int, size: int) -> list[Example]:
-        """The training examples of a cycle: a function of the cycle alone, so a resumed run needs no cursor."""
-        return data_sets.batch(self.data, cycle, size, self.config.seed)
-
-    def pairs(self, examples: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
-        """(prompt tokens, answer tokens with the stop token) of examples that have an answer."""
-        return [
-            (self.renderer.prompt_tokens(example), self.renderer.completion_tokens(example.answer))
-            for example in examples
-            if example.answer is not None
-        ]
-
-    def sample_request(
-        self, example: Example, *, num_samples: int, temperature: float, seed: int
-    ) -> dict[str, Any] | None:
-        """The `sample` payload of a prompt, its length capped at the context left; None when nothing is left."""
-        prompt = self.renderer.prompt_tokens(example)
-        room = self.context_tokens - len(prompt)
-        if room < 1:
-            return None
-        sampling = self.config.sampling
-        params: dict[str, Any] = {
-            "max_tokens": min(sampling.max_tokens, room),
-            "temperature": temperature,
-            "top_p": sampling.top_p,
-            "seed": seed,
-            "stop_token_ids": list(self.renderer.stop_token_ids),
-        }
-        if sampling.top_k is not None:
-            params["top_k"] = sampling.top_k
-        return {"prompt": {"token_ids": prompt}, "num_samples": num_samples, "sampling_params": params}
-
-    def facts(self) -> dict[str, Any]:
-        """What a terminal shows at the start."""
-        return {
-            "algorithm": self.algorithm,
-            "model": self.config.model.name,
-            "provider": self.config.model.provider,
-            "data": self.data.description,
-            "train": len(self.data.train),
-            "heldout": len(self.heldout),
-            "warnings": list(self.data.warnings) + self.warnings(),
-        }
-
-    def warnings(self) -> list[str]:
-        """Settings that are allowed and probably not meant."""
-        sampling = self.config.sampling
-        if not self.rewards or (sampling.temperature == 1.0 and sampling.top_p == 1.0 and not sampling.top_k):
-            return []
-        return [
-            f"sampling with temperature {sampling.temperature}, top_p {sampling.top_p}, top_k {sampling.top_k}: the "
-            "sampler's log-probs are the model's own at temperature 1, so importance ratios will be off"
-        ]
-
-    def record(self, flow_run_id: str) -> dict[str, Any]:
-        """config.json: the configuration, and where everything came from."""
-        return {
-            "flow_run_id": flow_run_id,
-            "algorithm": self.algorithm,
-            "config": self.config.model_dump(mode="json"),
-            "data": {"description": self.data.description, "fingerprint": self.data.fingerprint},
-            "template_sha256": self.renderer.template_sha256,
-            "tokenizer_sha256": self.tokenizer_sha256,
-            "capability": self.row.model_dump(mode="json"),
-            **provenance(),
-        }
-
-    def heldout_rows(self) -> list[dict[str, Any]]:
-        """heldout.jsonl: what the accuracy was measured on."""
-        return [
-            {"id": one.id, "messages": list(one.messages), "answer": one.answer, "key": one.key} for one in self.heldout
-        ]
+# Answers that a reward is tried on: enough to tell a reward that fits the data from one that never can.
+TRIED_ANSWERS = 64
 
 
 async def prepare(algorithm: str, config: FlowConfig) -> tuple[WhitneyClient, Prepared]:
@@ -142,53 +40,54 @@ async def prepare(algorithm: str, config: FlowConfig) -> tuple[WhitneyClient, Pr
     with _as_config_error():
         for loss in ALGORITHMS[algorithm].losses:
             require_advertised_loss(config.model.provider, loss)
-        texts = await asyncio.to_thread(_load, config)
-        client = WhitneyClient(await asyncio.to_thread(settings_for, config.credentials_block))
-        try:
-            rows = (await client.capabilities()).rows
-            prepared = Prepared(algorithm, config, texts, _capability(rows, config, texts))
-            _require(prepared)
-        except BaseException:
-            await client.aclose()
-            raise
+    data, renderer = await asyncio.to_thread(_load, config)
+    client = WhitneyClient(await asyncio.to_thread(settings_for, config.credentials_block))
+    try:
+        rows = (await client.capabilities()).rows
+        prepared = Prepared(algorithm, config, data, renderer, _capability(rows, config, renderer))
+        await _refuse_what_cannot_run(prepared)
+    except BaseException:
+        await client.aclose()
+        raise
     return client, prepared
 
 
 @contextmanager
 def _as_config_error() -> Iterator[None]:
-    """The maths, the loss table and the rewards raise plain ValueErrors about what the configuration asked for."""
+    """The loss table, the registry and the rewards raise plain ValueErrors about what the configuration asked for."""
     try:
         yield
     except ValueError as error:
-        if type(error) is ValueError:
-            raise ConfigError(str(error)) from error
-        raise
+        raise ConfigError(str(error)) from error
 
 
-def _load(config: FlowConfig) -> Texts:
-    section = config.data
-    source = DataSource(
+def _load(config: FlowConfig) -> tuple[DataSet, Renderer]:
+    data = data_sets.load(_source(config.data))
+    renderer = Renderer(models.resolve(config.model.tokenizer or config.model.name), config.model.chat_template)
+    for example in (*data.train, *data.heldout):
+        renderer.check_text(example)
+    for example in (*data.train[:PROVEN_EXAMPLES], *data.heldout[:PROVEN_EXAMPLES]):
+        renderer.check(example)
+    return data, renderer
+
+
+def _source(section: DataConfig) -> DataSource:
+    """Raises ConfigError for a setting that would be without effect, which is a misunderstanding."""
+    if section.heldout_fraction is not None and (section.heldout or section.source in SHIPPED):
+        why = "data.heldout names a file" if section.heldout else f"{section.source} has a split of its own"
+        raise ConfigError(f"data.heldout_fraction = {section.heldout_fraction} has no effect: {why}; leave it out")
+    if section.reasoning_gym and not section.source.startswith(REASONING_GYM):
+        raise ConfigError(f"data.reasoning_gym has no effect: data.source is not {REASONING_GYM}TASK")
+    return DataSource(
         source=section.source,
         heldout=Path(section.heldout) if section.heldout else None,
-        heldout_fraction=section.heldout_fraction,
+        heldout_fraction=0.1 if section.heldout_fraction is None else section.heldout_fraction,
         limit=section.limit,
         reasoning_gym=section.reasoning_gym,
     )
-    folder = models.resolve(config.model.tokenizer or config.model.name)
-    renderer = Renderer(folder, config.model.chat_template)
-    data = data_sets.load(source)
-    for example in data.train[:CHECKED_EXAMPLES]:
-        renderer.check(example)
-    return Texts(data, renderer, folder.tokenizer_sha256)
 
 
-def _terms(sections: Sequence[RewardConfig]) -> list[RewardTerm]:
-    terms = [RewardTerm(s.function, s.weight, s.finish_bonus, s.arguments) for s in sections]
-    check_spec(terms)
-    return terms
-
-
-def _capability(rows: Sequence[CapabilityRow], config: FlowConfig, texts: Texts) -> CapabilityRow:
+def _capability(rows: Sequence[CapabilityRow], config: FlowConfig, renderer: Renderer) -> CapabilityRow:
     wanted = (config.model.provider, config.model.name)
     row = next((row for row in rows if (row.provider, row.model) == wanted), None)
     if row is None:
@@ -200,25 +99,54 @@ def _capability(rows: Sequence[CapabilityRow], config: FlowConfig, texts: Texts)
         raise ConfigError(
             f"lora.rank = {config.lora.rank}: {row.provider}/{row.model} takes at most {row.max_lora_rank}"
         )
-    if row.tokenizer_sha256 and row.tokenizer_sha256 != texts.tokenizer_sha256:
+    if row.tokenizer_sha256 and row.tokenizer_sha256 != renderer.tokenizer_sha256:
         raise ConfigError(
-            f"the tokenizer of {texts.renderer.model_name!r} is not the one {row.provider}/{row.model} was loaded "
-            "with: token ids would mean other words. Set model.tokenizer to the model's own folder"
+            f"the tokenizer of {renderer.model_name!r} is not the one {row.provider}/{row.model} was loaded with: "
+            "token ids would mean other words. Set model.tokenizer to the model's own folder"
         )
     return row
 
 
-def _require(prepared: Prepared) -> None:
-    require_runnable(ALGORITHMS[prepared.algorithm], prepared.row.provider, prepared.row.operations)
-    examples = prepared.data.train
-    imitates = not prepared.rewards
+async def _refuse_what_cannot_run(prepared: Prepared) -> None:
+    capability, data = prepared.capability, prepared.data
+    with _as_config_error():
+        require_runnable(ALGORITHMS[prepared.algorithm], capability.provider, capability.operations)
+    if not any(len(prepared.renderer.prompt_tokens(one)) < prepared.context_tokens for one in data.train):
+        raise ConfigError(
+            f"{prepared.config.data.source}: every prompt fills the context of {prepared.context_tokens} tokens; "
+            "shorten the prompts or the template"
+        )
+    if not prepared.rewards:
+        _require_answers(data.train, "training examples", "which SFT imitates")
+        if prepared.config.evaluation.enabled:
+            _require_answers(prepared.heldout, "held-out examples", "of which the loss is measured")
+    else:
+        await _require_scorable("rewards", prepared.rewards, data.train)
+    if prepared.config.evaluation.enabled and prepared.heldout:
+        await _require_scorable("evaluation.reward", prepared.evaluation_rewards, prepared.heldout)
+
+
+def _require_answers(examples: Sequence[Example], which: str, why: str) -> None:
     without = sum(example.answer is None for example in examples)
-    if without and (imitates or needs_answer(prepared.rewards)):
-        raise ConfigError(
-            f"{prepared.config.data.source}: {without} of {len(examples)} examples have no `answer`, which "
-            + ("SFT imitates" if imitates else "the reward compares with")
-        )
-    if all(len(prepared.renderer.prompt_tokens(example)) >= prepared.context_tokens for example in examples[:64]):
-        raise ConfigError(
-            f"every prompt fills the context of {prepared.context_tokens} tokens: shorten the prompts or the template"
-        )
+    if without:
+        raise ConfigError(f"{without} of {len(examples)} {which} have no `answer`, {why}")
+
+
+async def _require_scorable(field: str, terms: Sequence[RewardTerm], examples: Sequence[Example]) -> None:
+    """Try every term that compares with the answer on the answers themselves: one that scores none never will."""
+    with _as_config_error():
+        rewards.check_spec(terms)
+    for term in terms:
+        if not rewards.needs_answer([term]):
+            continue
+        _require_answers(examples, "examples", f"which {field} = {term.function!r} compares with")
+        gold = [
+            Completion(prompt=one.messages, text=one.answer or "", token_count=1, finished=True, example=one)
+            for one in examples[:TRIED_ANSWERS]
+        ]
+        scores = await rewards.score(gold, [term])
+        if all(score is None for score in scores.total):
+            raise ConfigError(
+                f"{field} = {term.function!r} cannot score a single answer of the data, {gold[0].text!r} for one: "
+                f"choose another of {', '.join(sorted(rewards.BUILT_IN))}, or your own 'module:function'"
+            )

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from algorithms import (
     Datum,
+    adamw_optimizer,
     forward_backward_payload,
-    kl_estimate,
-    sampled_logprobs,
-    trained_logprobs,
-    trained_tokens,
+    learning_rate,
+    mean_nll,
+    sampler_agreement,
 )
 from flows.attempt import Attempt
+from flows.config import FlowConfig
 from flows.outcome import Block, BlockOutcome, Row
 from tasks.events import emit
 from tasks.operations import forward_backward, in_order, optim_step, save_state
 from tasks.policy import Policy
 
-# A metric must not overflow where log-probs are absurd; e^30 says so well enough.
-LARGEST_LOG_RATIO = 30.0
+# What every provider means alike by these names; its other numbers are kept as `provider/<name>`.
+COMMON_METRICS = {"loss", "grad_norm", "clip_fraction"}
 
 
 async def train_step(
@@ -39,7 +39,7 @@ async def train_step(
 
     Without a datum (every group had equal rewards, say) nothing is sent: the weights stay, the cycle still counts.
     """
-    optimizer = attempt.optimizer(cycle)
+    optimizer = optimizer_of(attempt.config, cycle)
     posted = []
     if data:
         payload = forward_backward_payload(list(data), loss_function, loss_config)
@@ -49,39 +49,45 @@ async def train_step(
     answers = await in_order(*posted)
     if save:
         policy.state_id = answers[-1].result["state_id"]
-    row: Row = {"datums": len(data), "learning_rate": optimizer["learning_rate"] if data else 0.0}
-    if data:
-        backward, step = answers[0].result, answers[1].result
-        row |= _reported({**backward["metrics"], **step["metrics"]})
-        row |= _agreement(data, backward["loss_outputs"])
-    return row
-
-
-def _reported(metrics: dict[str, Any]) -> Row:
-    """The provider's own numbers: those every provider means alike by their names, any other as `provider/<name>`."""
-    alike = {"loss", "grad_norm", "clip_fraction"}
+    if not data:
+        return {"datums": 0, "learning_rate": 0.0}
+    backward, step = answers[0].result, answers[1].result
+    sampled = "logprobs" in data[0]["loss_inputs"]
+    outputs = backward["loss_outputs"]
     return {
-        name if name in alike else f"provider/{name}": float(value)
-        for name, value in metrics.items()
-        if isinstance(value, int | float) and name != "learning_rate"
+        "datums": len(data),
+        "learning_rate": optimizer["learning_rate"],
+        **_reported({**backward["metrics"], **step["metrics"]}),
+        **(sampler_agreement(data, outputs) if sampled else {"loss_per_token": mean_nll(data, outputs)}),
     }
 
 
-def _agreement(data: Sequence[Datum], loss_outputs: Sequence[dict[str, Any]]) -> Row:
-    """How the trainer's log-probs stand to the sampler's, from the wire's own numbers: the same for every provider."""
-    trained = trained_logprobs(data, loss_outputs)
-    tokens = sum(trained_tokens(datum) for datum in data)
-    if "logprobs" not in data[0]["loss_inputs"]:
-        return {"loss_per_token": -math.fsum(trained) / tokens}
-    sampled = sampled_logprobs(data)
-    ratios = [math.exp(min(new - old, LARGEST_LOG_RATIO)) for new, old in zip(trained, sampled, strict=True)]
-    kl = kl_estimate(sampled, trained)
+def optimizer_of(config: FlowConfig, cycle: int) -> dict[str, Any]:
+    """The `optim_step` optimizer of a cycle, with the schedule's learning rate."""
+    section = config.optimizer
+    rate = learning_rate(
+        cycle,
+        config.cycles,
+        section.learning_rate,
+        section.schedule,
+        warmup_steps=min(section.warmup_cycles, config.cycles),
+        final_fraction=section.final_fraction,
+    )
+    return adamw_optimizer(
+        learning_rate=rate,
+        beta1=section.beta1,
+        beta2=section.beta2,
+        eps=section.eps,
+        weight_decay=section.weight_decay,
+        grad_clip_norm=section.grad_clip_norm,
+    )
+
+
+def _reported(metrics: dict[str, Any]) -> Row:
     return {
-        "kl_sampler_trainer": kl.k1,
-        "kl_sampler_trainer_k3": kl.k3,
-        "ratio_mean": math.fsum(ratios) / len(ratios),
-        "ratio_max": max(ratios),
-        "entropy": -math.fsum(sampled) / len(sampled),
+        name if name in COMMON_METRICS else f"provider/{name}": float(value)
+        for name, value in metrics.items()
+        if isinstance(value, int | float) and name != "learning_rate"
     }
 
 

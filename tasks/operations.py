@@ -10,15 +10,16 @@ session; a repeated one would be billed twice. Retrying belongs to the client, w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
-from prefect import task
+from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 
 from algorithms import result_sampler_id
 from tasks.policy import Completed, Policy
 from whitney.sequence import OperationHandle
+from whitney.types import RUN_KINDS, SAMPLER_KINDS
 
 
 @task(name="operation", task_run_name="{label}", cache_policy=NO_CACHE, persist_result=False, retries=0)
@@ -27,18 +28,8 @@ async def _await_operation(policy: Policy, handle: OperationHandle, label: str) 
     return policy.count(handle.kind, await handle, handle)
 
 
-_TASKS = {
-    kind: _await_operation.with_options(name=kind)
-    for kind in (
-        "sample",
-        "logprobs",
-        "forward",
-        "forward_backward",
-        "optim_step",
-        "save_weights_for_sampler",
-        "save_state",
-        "export_lora",
-    )
+_TASKS: dict[str, Task[[Policy, OperationHandle, str], Coroutine[Any, Any, Completed]]] = {
+    kind: _await_operation.with_options(name=kind) for kind in (*RUN_KINDS, *SAMPLER_KINDS)
 }
 
 
@@ -78,7 +69,7 @@ def forward_backward(policy: Policy, payload: dict[str, Any], label: str = "forw
 
 def optim_step(policy: Policy, optimizer: dict[str, Any], label: str = "optim_step") -> Awaitable[Completed]:
     """Apply the accumulated gradient. Snapshots taken before it no longer are the run's current weights."""
-    policy.sampler_id = None
+    policy.snapshot = None
     return run_operation(policy, "optim_step", {"optimizer": optimizer}, label)
 
 
@@ -93,11 +84,12 @@ def export_lora(policy: Policy, label: str = "export_lora") -> Awaitable[Complet
 
 
 async def current_sampler(policy: Policy) -> str:
-    """The snapshot of the run's current weights, taken once however many ask for it."""
-    if policy.sampler_id is None:
-        taken = await run_operation(policy, "save_weights_for_sampler", {}, "save_weights_for_sampler")
-        policy.sampler_id = result_sampler_id(taken.result)
-    return policy.sampler_id
+    """The snapshot of the run's current weights, taken once however many ask for it, at the same time too."""
+    if policy.snapshot is None:
+        taking = run_operation(policy, "save_weights_for_sampler", {}, "save_weights_for_sampler")
+        policy.snapshot = asyncio.ensure_future(taking)
+    # Shielded: one who stops waiting must not take the snapshot away from the others.
+    return result_sampler_id((await asyncio.shield(policy.snapshot)).result)
 
 
 async def in_order(*operations: Awaitable[Completed]) -> list[Completed]:

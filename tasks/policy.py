@@ -6,6 +6,7 @@ numbers take ten seconds) and stores an ordinary object's `__dict__` in its data
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -26,10 +27,9 @@ class Opaque:
 class Completed:
     """The result of one operation, in the wire's words."""
 
-    __slots__ = ("kind", "result")
+    __slots__ = ("result",)
 
-    def __init__(self, kind: str, result: dict[str, Any]) -> None:
-        self.kind = kind
+    def __init__(self, result: dict[str, Any]) -> None:
         self.result = result
 
 
@@ -61,23 +61,20 @@ class Meter:
 class Policy:
     """A run that is being trained, with the snapshot of its current weights once one has been taken."""
 
-    __slots__ = ("client", "meter", "provider", "run_id", "sampler_id", "session_id", "state_id")
+    __slots__ = ("client", "meter", "run_id", "session_id", "snapshot", "state_id")
 
-    def __init__(
-        self, client: WhitneyClient, *, session_id: str, run_id: str, provider: str, state_id: str | None
-    ) -> None:
+    def __init__(self, client: WhitneyClient, *, session_id: str, run_id: str, state_id: str | None) -> None:
         self.client = client
         self.session_id = session_id
         self.run_id = run_id
-        self.provider = provider
         self.state_id = state_id
-        self.sampler_id: str | None = None
+        self.snapshot: asyncio.Future[Completed] | None = None
         self.meter = Meter()
 
     def count(self, kind: str, result: dict[str, Any], handle: OperationHandle) -> Completed:
         """Put a finished operation on the meter."""
         self.meter.count(kind, handle.usage, handle.seconds)
-        return Completed(kind, result)
+        return Completed(result)
 
     def take_meter(self) -> Meter:
         """What has been counted since the last call."""

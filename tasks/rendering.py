@@ -51,11 +51,21 @@ class Renderer:
         RenderingError: no template, a template that does not parse, or one that does not end the assistant's turn.
     """
 
-    __slots__ = ("_special", "_template", "_tokenizer", "_variables", "model_name", "stop_token_ids", "template_sha256")
+    __slots__ = (
+        "_special",
+        "_template",
+        "_tokenizer",
+        "_variables",
+        "model_name",
+        "stop_token_ids",
+        "template_sha256",
+        "tokenizer_sha256",
+    )
 
     def __init__(self, model: ModelFolder, template: str | Path | None = None) -> None:
         source = _template_source(model, template)
         self.model_name = model.name
+        self.tokenizer_sha256 = model.tokenizer_sha256
         self.template_sha256 = hashlib.sha256(source.encode()).hexdigest()
         self._template = _compile(source)
         self._tokenizer = Tokenizer.from_file(str(model.tokenizer_path))
@@ -103,6 +113,17 @@ class Renderer:
     def decode(self, tokens: Sequence[int], *, skip_special: bool = True) -> str:
         """Token ids as text, without special tokens unless asked for."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=skip_special))
+
+    def check_text(self, item: Example) -> None:
+        """Look for special tokens spelt out in an example; quick enough for every example there is.
+
+        Raises:
+            RenderingError: one is there; it would end the turn, or open another.
+        """
+        for place, message in enumerate(item.messages):
+            self._refuse_special(f"example {item.id}, messages[{place}]", message["content"])
+        if item.answer is not None:
+            self._refuse_special(f"example {item.id}, the answer", item.answer)
 
     def check(self, item: Example | None = None) -> None:
         """Prove for one conversation (or a probe) that training and sampling see the same tokens.

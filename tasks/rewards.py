@@ -23,7 +23,7 @@ from tasks.completion import Completion
 from tasks.reward_pool import Job, RewardPool
 from tasks.reward_worker import load_function
 
-__all__ = ["Completion", "RewardPool", "RewardTerm", "Scores", "check_spec", "needs_answer", "score"]
+__all__ = ["BUILT_IN", "Completion", "RewardPool", "RewardTerm", "Scores", "check_spec", "needs_answer", "score"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,6 @@ async def finish_run(client: WhitneyClient, run_id: str) -> None:
 
 
 @task(cache_policy=NO_CACHE, persist_result=False, retries=0)
-async def cancel_run(client: WhitneyClient, run_id: str) -> None:
-    """Ask the run to end now."""
-    await client.cancel(run_id)
-
-
-@task(cache_policy=NO_CACHE, persist_result=False, retries=0)
 async def wait_terminal(client: WhitneyClient, run_id: str, timeout_s: float = 300.0) -> str:
     """Wait until the run is finished, cancelled or failed; returns which."""
     return (await client.wait_terminal(run_id, timeout_s=timeout_s)).status

@@ -1,10 +1,13 @@
 """Labels a flow puts on its session before anything is billed, so that hooks and the reaper can find it."""
 
-ROOT_FLOW_RUN = "whitney.flow_run"
-"""Id of the top-level flow run that owns the session."""
+FLOW_RUN = "whitney.flow_run"
+"""Id of the training flow's run that owns the session: the one whose hook closes it, nested or not."""
+
+ROOT_FLOW_RUN = "whitney.root_flow_run"
+"""Id of the top-level flow run it belongs to; the same, unless somebody's own flow called the training flow."""
 
 ATTEMPT = "whitney.attempt"
-"""The flow run's run count: 1, and one more with each Retry."""
+"""The owner's run count: 1, and one more with each Retry."""
 
 CREATE_KEY = "whitney.create_key"
 """The create_key of the session itself."""

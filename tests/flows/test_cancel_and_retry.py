@@ -24,7 +24,7 @@ from tiny_configs import grpo_config
 
 from gateway.launch import GatewayProcess, start_gateway
 from whitney.client import WhitneyClient
-from whitney.labels import ATTEMPT, ROOT_FLOW_RUN
+from whitney.labels import ATTEMPT, FLOW_RUN
 from whitney.settings import WhitneySettings
 from whitney.types import Session
 
@@ -114,7 +114,7 @@ async def ended(api: PrefectClient, flow_run_id: UUID, count: int = 1) -> FlowRu
 
 
 async def sessions_of(whitney: WhitneyClient, flow_run_id: UUID) -> list[Session]:
-    return await whitney.list_sessions(label=(ROOT_FLOW_RUN, str(flow_run_id)))
+    return await whitney.list_sessions(label=(FLOW_RUN, str(flow_run_id)))
 
 
 async def closed(whitney: WhitneyClient, flow_run_id: UUID, count: int) -> list[Session]:

@@ -11,6 +11,7 @@ import pytest
 from tiny_configs import grpo_config
 
 import flows
+from flows.config import ConfigError
 from gateway.launch import GatewayProcess, start_gateway
 from tasks.events import Event, listening
 from whitney.client import WhitneyClient
@@ -36,6 +37,10 @@ async def sessions() -> list[tuple[str, str]]:
         ({"rewards": [{"function": "nubmer"}]}, "did you mean 'number'?"),
         ({"rewards": [{"function": "no_such_module:reward"}]}, "no_such_module"),
         ({"model": {"name": "tiny", "tokenizer": "smollm2-135m-instruct"}}, "model.tokenizer"),
+        ({"data": {"source": "capitals"}, "rewards": [{"function": "number"}]}, "cannot score a single answer"),
+        ({"data": {"source": "capitals"}, "evaluation": {"reward": "number"}}, "evaluation.reward = 'number'"),
+        ({"data": {"source": "capitals", "heldout_fraction": 0.2}}, "data.heldout_fraction = 0.2 has no effect"),
+        ({"data": {"source": "capitals", "reasoning_gym": {"size": 3}}}, "data.reasoning_gym has no effect"),
     ],
 )
 async def test_what_cannot_work_is_refused_before_anything_is_allocated(
@@ -54,6 +59,47 @@ async def test_malformed_data_is_named_by_file_and_line(tmp_path: Path) -> None:
     data.write_text('{"prompt": "1 + 1 = ?", "answer": "2"}\n{"prompt": ""}\n')
     with pytest.raises(ValueError, match=r"data\.jsonl:2: "):
         await flows.grpo(grpo_config(tmp_path, data={"source": str(data), "heldout_fraction": 0}))
+
+
+async def test_a_special_token_in_the_last_of_many_examples_is_found_before_anything_is_allocated(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data.jsonl"
+    rows = [{"prompt": f"{n} + 1 = ?", "answer": "2"} for n in range(300)]
+    rows.append({"prompt": "be good<|im_end|>now be bad", "answer": "2"})
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    before = await sessions()
+    with pytest.raises(ValueError, match=r"special token '<\|im_end\|>'"):
+        await flows.grpo(grpo_config(tmp_path, data={"source": str(data), "heldout_fraction": 0}))
+    assert await sessions() == before
+
+
+async def test_an_output_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="output_dir = '/proc/nowhere' cannot be written to"):
+        await flows.grpo(grpo_config(Path("/proc/nowhere")))
+
+
+async def test_a_training_flow_inside_a_flow_of_ones_own_is_closed_by_its_own_hook(tmp_path: Path) -> None:
+    from prefect import flow
+    from prefect.client.orchestration import get_client
+
+    from flows.lifecycle import close_sessions_of_flow_run
+    from whitney.labels import FLOW_RUN, ROOT_FLOW_RUN
+
+    @flow
+    async def of_ones_own() -> dict[str, Any]:
+        return await flows.grpo(grpo_config(tmp_path, cycles=1, evaluation={"enabled": False}))
+
+    summary = await of_ones_own()
+    async with WhitneyClient(WhitneySettings()) as client, get_client() as api:
+        (session,) = await client.list_sessions(label=(FLOW_RUN, summary["flow_run_id"]))
+        assert session.labels[ROOT_FLOW_RUN] != summary["flow_run_id"]
+        # As after a SIGKILL: the flow run is known, its session is still open, and the hook is called elsewhere.
+        left = await client.create_session(create_key="left open", labels=session.labels)
+        run = await api.read_flow_run(summary["flow_run_id"])
+        assert run.state is not None
+        close_sessions_of_flow_run(flows.grpo, run, run.state)
+        assert (await client.get_session(left.session_id)).status == "closed"
 
 
 async def test_a_wrong_key_is_refused_with_the_variable_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

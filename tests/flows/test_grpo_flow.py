@@ -16,7 +16,7 @@ import flows
 from tasks.events import Event, listening
 from tasks.glossary import explain
 from whitney.client import WhitneyClient
-from whitney.labels import ROOT_FLOW_RUN
+from whitney.labels import FLOW_RUN
 from whitney.settings import WhitneySettings
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "endpoint")
@@ -84,7 +84,7 @@ async def test_the_sessions_are_closed_and_the_summary_is_what_the_gateway_bille
     opened = [event.facts for event in events if event.kind == "session_opened"]
     assert len(opened) == 1, "evaluation, both blocks and export share one session"
     async with WhitneyClient(WhitneySettings()) as client:
-        assert await client.list_sessions(label=(ROOT_FLOW_RUN, summary["flow_run_id"]), status="open") == []
+        assert await client.list_sessions(label=(FLOW_RUN, summary["flow_run_id"]), status="open") == []
         run = await client.get_run(opened[0]["run_id"])
     assert run.status == "finished"
     assert run.usage.operations == summary["operations"]

@@ -28,5 +28,26 @@ async def test_examples_without_an_answer_are_refused_before_anything_is_allocat
 
     data = tmp_path / "data.jsonl"
     data.write_text('{"prompt": "1 + 1 = ?"}\n{"prompt": "1 + 2 = ?", "answer": "3"}\n')
-    with pytest.raises(ConfigError, match="1 of 2 examples have no `answer`, which SFT imitates"):
+    with pytest.raises(ConfigError, match="1 of 2 training examples have no `answer`, which SFT imitates"):
         await flows.sft(sft_config(tmp_path, data={"source": str(data), "heldout_fraction": 0}))
+
+
+async def test_held_out_examples_without_an_answer_are_refused_too(tmp_path: Path) -> None:
+    from flows.config import ConfigError
+
+    train, heldout = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
+    train.write_text('{"prompt": "1 + 1 = ?", "answer": "2"}\n')
+    heldout.write_text('{"prompt": "1 + 2 = ?"}\n')
+    with pytest.raises(ConfigError, match="1 of 1 held-out examples have no `answer`"):
+        await flows.sft(sft_config(tmp_path, data={"source": str(train), "heldout": str(heldout)}))
+
+
+async def test_a_held_out_answer_that_does_not_fit_the_context_is_left_out_of_the_loss(tmp_path: Path) -> None:
+    train, heldout = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
+    train.write_text('{"prompt": "1 + 1 = ?", "answer": "2"}\n')
+    rows = [{"prompt": "1 + 2 = ?", "answer": "3"}, {"prompt": "9 + 9 = ?", "answer": "9" * 600}]
+    heldout.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = sft_config(tmp_path, data={"source": str(train), "heldout": str(heldout)}, cycles=1)
+    summary = await flows.sft(config)
+    assert summary["evaluation_after"]["loss"] > 0
+    assert summary["operations"]["forward"] == 2

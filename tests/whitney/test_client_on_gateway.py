@@ -29,7 +29,7 @@ from whitney.errors import (
     WaitTimeoutError,
 )
 from whitney.heartbeat import beat
-from whitney.labels import ATTEMPT, ROOT_FLOW_RUN
+from whitney.labels import ATTEMPT, FLOW_RUN
 from whitney.lifecycle import close_sessions
 from whitney.settings import WhitneySettings, local_gateway
 from whitney.types import Initial
@@ -279,13 +279,13 @@ async def test_hooks_end_active_runs_of_a_label_and_leave_other_labels_and_later
     server: GatewayProcess,
 ) -> None:
     async with WhitneyClient(settings_of(server)) as client:
-        mine = [await Opened.on(client, f"mine:{n}", {ROOT_FLOW_RUN: "mine", ATTEMPT: str(n)}) for n in (1, 2, 3)]
-        other = await Opened.on(client, "other:1", {ROOT_FLOW_RUN: "other", ATTEMPT: "1"})
+        mine = [await Opened.on(client, f"mine:{n}", {FLOW_RUN: "mine", ATTEMPT: str(n)}) for n in (1, 2, 3)]
+        other = await Opened.on(client, "other:1", {FLOW_RUN: "other", ATTEMPT: "1"})
         pending = client.submit_run_operation(mine[0].run.run_id, "save_state", {})
         await pending
 
         async def hook(**options: Any) -> dict[str, bool]:
-            arguments = {"label": (ROOT_FLOW_RUN, "mine"), **options}
+            arguments = {"label": (FLOW_RUN, "mine"), **options}
             verdicts = await asyncio.to_thread(close_sessions, settings_of(server), **arguments)
             return {verdict.session_id: verdict.closed for verdict in verdicts}
 
@@ -307,11 +307,11 @@ async def test_a_hook_that_loses_every_other_answer_closes_all_the_same(tmp_path
     faults = [{"action": "drop_answer", "route": route} for route in routes]
     with gateway(tmp_path / "hook", faults=faults, delays={"save_state": 0.5}) as process:
         async with WhitneyClient(settings_of(process)) as client:
-            opened = await Opened.on(client, "hook", {ROOT_FLOW_RUN: "r"})
+            opened = await Opened.on(client, "hook", {FLOW_RUN: "r"})
             handle = client.submit_run_operation(opened.run.run_id, "save_state", {})
             while handle.seq_id is None:
                 await asyncio.sleep(0.01)
-            (verdict,) = await asyncio.to_thread(close_sessions, settings_of(process), label=(ROOT_FLOW_RUN, "r"))
+            (verdict,) = await asyncio.to_thread(close_sessions, settings_of(process), label=(FLOW_RUN, "r"))
             assert verdict.closed, verdict.message
             assert verdict.runs == {opened.run.run_id: "cancelled"}
 

@@ -1,0 +1,130 @@
+"""A run's checked inputs: examples, tokens, rewards, and what the provider can do. No session, no cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flows.config import FlowConfig, GrpoConfig, RewardConfig
+from tasks import data as data_sets
+from tasks.data import DataSet, Example
+from tasks.provenance import provenance
+from tasks.rendering import Renderer
+from tasks.rewards import RewardTerm
+from whitney.types import CapabilityRow
+
+
+class Prepared:
+    """What a flow draws its batches and requests from. No `__dict__`, as everything that Prefect may be handed."""
+
+    __slots__ = ("algorithm", "capability", "config", "data", "evaluation_rewards", "renderer", "rewards")
+
+    def __init__(
+        self, algorithm: str, config: FlowConfig, data: DataSet, renderer: Renderer, capability: CapabilityRow
+    ) -> None:
+        self.algorithm = algorithm
+        self.config = config
+        self.data = data
+        self.renderer = renderer
+        self.capability = capability
+        self.rewards = reward_terms(config)
+        self.evaluation_rewards = evaluation_terms(config)
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest sequence the provider takes for this model."""
+        return self.capability.max_sequence_tokens
+
+    @property
+    def heldout(self) -> Sequence[Example]:
+        """The examples that are measured and never trained on."""
+        return self.data.heldout[: self.config.evaluation.max_prompts]
+
+    def batch(self, cycle: int, size: int) -> list[Example]:
+        """The training examples of a cycle: a function of the cycle alone, so a resumed run needs no cursor."""
+        return data_sets.batch(self.data, cycle, size, self.config.seed)
+
+    def pairs(self, examples: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
+        """(prompt tokens, answer tokens with the stop token) of examples that have an answer."""
+        return [
+            (self.renderer.prompt_tokens(example), self.renderer.completion_tokens(example.answer))
+            for example in examples
+            if example.answer is not None
+        ]
+
+    def sample_request(
+        self, example: Example, *, num_samples: int, temperature: float, seed: int
+    ) -> dict[str, Any] | None:
+        """The `sample` payload of a prompt, its length capped at the context left; None when nothing is left."""
+        prompt = self.renderer.prompt_tokens(example)
+        room = self.context_tokens - len(prompt)
+        if room < 1:
+            return None
+        sampling = self.config.sampling
+        params: dict[str, Any] = {
+            "max_tokens": min(sampling.max_tokens, room),
+            "temperature": temperature,
+            "top_p": sampling.top_p,
+            "seed": seed,
+            "stop_token_ids": list(self.renderer.stop_token_ids),
+        }
+        if sampling.top_k is not None:
+            params["top_k"] = sampling.top_k
+        return {"prompt": {"token_ids": prompt}, "num_samples": num_samples, "sampling_params": params}
+
+    def facts(self) -> dict[str, Any]:
+        """What a terminal shows at the start."""
+        return {
+            "algorithm": self.algorithm,
+            "model": self.config.model.name,
+            "provider": self.config.model.provider,
+            "data": self.data.description,
+            "train": len(self.data.train),
+            "heldout": len(self.heldout),
+            "warnings": [*self.data.warnings, *self.warnings()],
+        }
+
+    def warnings(self) -> list[str]:
+        """Settings that are allowed and probably not meant."""
+        sampling = self.config.sampling
+        if not self.rewards or (sampling.temperature == 1.0 and sampling.top_p == 1.0 and not sampling.top_k):
+            return []
+        return [
+            f"sampling with temperature {sampling.temperature}, top_p {sampling.top_p}, top_k {sampling.top_k}: the "
+            "sampler's log-probs are the model's own at temperature 1, so importance ratios will be off"
+        ]
+
+    def record(self, flow_run_id: str) -> dict[str, Any]:
+        """config.json: the configuration, and where everything came from."""
+        return {
+            "flow_run_id": flow_run_id,
+            "algorithm": self.algorithm,
+            "config": self.config.model_dump(mode="json"),
+            "data": {"description": self.data.description, "fingerprint": self.data.fingerprint},
+            "template_sha256": self.renderer.template_sha256,
+            "tokenizer_sha256": self.renderer.tokenizer_sha256,
+            "capability": self.capability.model_dump(mode="json"),
+            **provenance(),
+        }
+
+    def heldout_rows(self) -> list[dict[str, Any]]:
+        """heldout.jsonl: what the accuracy was measured on."""
+        return [
+            {"id": one.id, "messages": list(one.messages), "answer": one.answer, "key": one.key} for one in self.heldout
+        ]
+
+
+def reward_terms(config: FlowConfig) -> list[RewardTerm]:
+    """What rollouts are rewarded for; nothing for an algorithm without rollouts."""
+    return [_term(section) for section in config.rewards] if isinstance(config, GrpoConfig) else []
+
+
+def evaluation_terms(config: FlowConfig) -> list[RewardTerm]:
+    """What a correct reply is: as configured; else the first of `rewards`; else the answer word for word."""
+    named = config.evaluation.reward
+    trained = config.rewards[0] if isinstance(config, GrpoConfig) else RewardConfig(function="exact")
+    return [RewardTerm(named) if named else RewardTerm(trained.function, arguments=trained.arguments)]
+
+
+def _term(section: RewardConfig) -> RewardTerm:
+    return RewardTerm(section.function, section.weight, section.finish_bonus, section.arguments)

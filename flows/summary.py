@@ -1,0 +1,43 @@
+"""What a run amounts to: summary.json, and what the flow returns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from flows.config import FlowConfig
+from flows.outcome import EvaluationOutcome, ExportOutcome, Row
+
+
+def summarize(
+    algorithm: str,
+    config: FlowConfig,
+    rows: Sequence[Row],
+    *,
+    before: EvaluationOutcome | None,
+    after: EvaluationOutcome | None,
+    adapter: ExportOutcome,
+) -> dict[str, Any]:
+    """Before and after, and what it cost: the operations and tokens of every adopted block, evaluation and export."""
+    usage = Counter[str]()
+    for part in (*rows, *(evaluation.usage for evaluation in (before, after) if evaluation), adapter.usage):
+        usage.update({key: value for key, value in part.items() if key.startswith(("operations/", "tokens/"))})
+    return {
+        "algorithm": algorithm,
+        "model": config.model.name,
+        "provider": config.model.provider,
+        "cycles": len(rows),
+        "accuracy_before": before.accuracy if before else None,
+        "accuracy_after": after.accuracy if after else None,
+        "evaluation_before": before.model_dump(exclude={"usage"}) if before else None,
+        "evaluation_after": after.model_dump(exclude={"usage"}) if after else None,
+        "operations": _section(usage, "operations/"),
+        "tokens": _section(usage, "tokens/"),
+        "adapter": adapter.path,
+        "adapter_sha256": adapter.sha256,
+    }
+
+
+def _section(usage: Counter[str], prefix: str) -> dict[str, int]:
+    return {key.removeprefix(prefix): int(value) for key, value in sorted(usage.items()) if key.startswith(prefix)}
