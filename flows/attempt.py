@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from flows.config import ConfigError, FlowConfig
@@ -62,6 +63,10 @@ class Attempt:
         scope = SessionScope(
             client, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count
         )
+        logger = get_run_logger()
+        logger.info("%s; run folder %s", inputs.data.description, folder.path)
+        for warning in inputs.facts()["warnings"]:
+            logger.warning(warning)
         emit("prepared", folder=str(folder.path), cycles=config.cycles, **inputs.facts())
         return cls(config, inputs, client, folder, scope)
 
@@ -90,6 +95,8 @@ class Attempt:
         policy = self.scope.policy
         if policy is None:
             policy = await self.scope.open_policy(self.config, state_id)
+            start = f"restored from state {state_id}" if state_id else "fresh"
+            get_run_logger().info("session %s, run %s, %s", policy.session_id, policy.run_id, start)
             emit("session_opened", session_id=policy.session_id, run_id=policy.run_id)
         if policy.state_id != state_id:
             raise RuntimeError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prefect.logging import get_run_logger
+
 from algorithms import forward_backward_payload, mean_nll, request_seed
 from algorithms.sft import sft_data
 from flows.attempt import Attempt
@@ -51,6 +53,7 @@ async def evaluate(
         usage=policy.take_meter().flat(),
     )
     attempt.folder.write_samples(f"evaluation-{when}", [row for group in drawn for row in group.sample_rows()])
+    get_run_logger().info("held out, %s training: accuracy %s, loss %s", when, outcome.accuracy, outcome.loss)
     emit("evaluated", **outcome.model_dump(exclude={"usage"}))
     return outcome
 

@@ -30,7 +30,7 @@ class Block(BaseModel):
     def label(self) -> str:
         """How people count: from 1."""
         first, last = self.first_cycle + 1, self.first_cycle + self.cycles
-        return f"cycle {first}" if first == last else f"cycles {first}–{last}"
+        return f"cycle {first}" if first == last else f"cycles {first} to {last}"
 
 
 class BlockOutcome(BaseModel):

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from prefect.logging import get_run_logger
+
 from algorithms import (
     Datum,
     adamw_optimizer,
@@ -23,6 +25,10 @@ from tasks.policy import Policy
 
 # What every provider means alike by these names; its other numbers are kept as `provider/<name>`.
 COMMON_METRICS = {"loss", "grad_norm", "clip_fraction"}
+
+
+# What a cycle's line in the flow run's log says; everything else is in metrics.jsonl.
+LOGGED = ("reward_mean", "zero_signal_fraction", "loss", "loss_per_token", "grad_norm", "seconds/cycle")
 
 
 async def train_step(
@@ -117,6 +123,8 @@ class BlockRecorder:
         row |= self._policy.take_meter().flat() | {"seconds/cycle": round(now - self._began, 3)}
         self._began = now
         self._rows.append(row)
+        shown = ", ".join(f"{key} {row[key]:.4g}" for key in LOGGED if key in row)
+        get_run_logger().info("cycle %d of %d: %s", cycle + 1, self._attempt.config.cycles, shown)
         emit("cycle", cycle=cycle, cycles=self._attempt.config.cycles, metrics=row)
 
     def outcome(self) -> BlockOutcome:

@@ -70,7 +70,7 @@ class Scored:
         self.failures = Counter(failures)
 
 
-@task(name="score", cache_policy=NO_CACHE, persist_result=False, retries=0)
+@task(task_run_name="score", cache_policy=NO_CACHE, persist_result=False, retries=0)
 async def score(renderer: Renderer, groups: Opaque, terms: Sequence[RewardTerm], pool: RewardPool) -> Scored:
     """Give every completion of every group its reward; the pool's workers stay warm from batch to batch.
 
