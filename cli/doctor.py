@@ -69,14 +69,15 @@ def _engine() -> list[Finding]:
 
 
 def _whitney() -> list[Finding]:
-    from whitney.errors import ConfigurationError, WhitneyError
+    from whitney.errors import ConfigurationError, NoEndpointError, WhitneyError
     from whitney.settings import default_data_dir, local_gateway, resolve_settings
 
     try:
         settings = resolve_settings()
+    except NoEndpointError as error:
+        return [Finding("warn", "Whitney endpoint", f"{error}; without one `whitney run` starts one for the run")]
     except ConfigurationError as error:
-        level: Literal["warn", "fail"] = "warn" if "no Whitney endpoint" in str(error) else "fail"
-        return [Finding(level, "Whitney endpoint", f"{error}; `whitney run` starts one for the run if there is none")]
+        return [Finding("fail", "Whitney endpoint", str(error))]
     local = local_gateway()
     found_in = default_data_dir() if local and local.base_url == settings.base_url else "the environment or .env"
     where = Finding("ok", "Whitney endpoint", f"{settings.base_url}, its address and key from {found_in}")

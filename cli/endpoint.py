@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from dotenv import dotenv_values
-
 from cli.failures import CommandFailedError
 from cli.local_extra import require_local_extra
 from cli.terminal import Say
 from whitney.client import WhitneyClient
-from whitney.errors import ConfigurationError
+from whitney.errors import NoEndpointError
 from whitney.settings import WhitneySettings, resolve_settings
 
 PROJECT_DATA = Path(".whitney")
@@ -56,9 +54,7 @@ def _configured() -> bool:
     """Whether an endpoint is named or running here. One that is named badly is an error, not a reason for another."""
     try:
         resolve_settings()
-    except ConfigurationError:
-        if (dotenv_values(".env") | dict(os.environ)).get(VARIABLES[0]):
-            raise
+    except NoEndpointError:
         return False
     return True
 

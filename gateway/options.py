@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.providers.delay import Delays
-from gateway.storage import default_data_dir
+from whitney.settings import default_data_dir
 
 
 class GatewayOptions(BaseModel):

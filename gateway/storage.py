@@ -12,21 +12,12 @@ import orjson
 from filelock import FileLock, Timeout
 
 KEY_VARIABLE = "WHITNEY_API_KEY"
-DATA_VARIABLE = "WHITNEY_DATA_DIR"
 
 _FOLDERS = {"state": ("states", ".safetensors"), "artifact": ("artifacts", ".tar.gz")}
 
 
 class DataDirectoryError(RuntimeError):
     """The data directory cannot be used; the message says why and what to do."""
-
-
-def default_data_dir() -> Path:
-    """$WHITNEY_DATA_DIR, or `whitney` in the user's data folder (XDG)."""
-    if own := os.environ.get(DATA_VARIABLE):
-        return Path(own).expanduser()
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "whitney"
 
 
 class DataDirectory:

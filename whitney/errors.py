@@ -1,7 +1,8 @@
 """What can go wrong between here and a Whitney endpoint.
 
 WhitneyError
-├── ConfigurationError          no base URL, no key, a URL that is none
+├── ConfigurationError          no key, a URL that is none, a variable that cannot be used
+│   └── NoEndpointError         nothing says where Whitney is
 ├── ConnectionFailedError       unreachable, or no answer until the deadline
 ├── ApiError                    the endpoint answered with an error (status, code, message, details)
 │   ├── UnauthorizedError       401, 403
@@ -35,6 +36,10 @@ class WhitneyError(Exception):
 
 class ConfigurationError(WhitneyError):
     """The endpoint cannot be addressed as configured; nothing was sent."""
+
+
+class NoEndpointError(ConfigurationError):
+    """Nothing names an endpoint, and none is running on this machine."""
 
 
 class ConnectionFailedError(WhitneyError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from whitney.errors import ConfigurationError
+from whitney.errors import ConfigurationError, NoEndpointError
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -67,29 +68,40 @@ class WhitneySettings(BaseSettings):
 
 def default_data_dir() -> Path:
     """The embedded gateway's data folder: $WHITNEY_DATA_DIR, or `whitney` in the user's data folder (XDG)."""
-    if configured := os.environ.get("WHITNEY_DATA_DIR"):
-        return Path(configured)
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "whitney"
+    if own := os.environ.get("WHITNEY_DATA_DIR"):
+        return Path(own).expanduser()
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "whitney"
 
 
 def local_gateway(data_dir: Path | None = None) -> WhitneySettings | None:
-    """Settings of the embedded gateway that is running on this machine; None when there is none."""
+    """Settings of the embedded gateway that is running on this machine; None when there is none.
+
+    A key in the environment or `.env` comes before the folder's, as it does for the gateway itself; where neither can
+    be used, or the notice names no URL, there is no gateway to be had.
+    """
     folder = data_dir or default_data_dir()
     try:
-        facts = json.loads((folder / "gateway.json").read_text(encoding="utf-8"))
-        key = (folder / "api_key").read_text(encoding="utf-8").strip()
-        base_url = str(facts["base_url"])
-        os.kill(int(facts["pid"]), 0)  # signal 0 asks whether the process is there
-    except (OSError, ValueError, KeyError, TypeError):
+        notice = json.loads((folder / "gateway.json").read_text(encoding="utf-8"))
+        base_url, pid = str(notice["base_url"]), int(notice["pid"])
+        if pid <= 0:  # to os.kill these are groups of processes, and always there
+            return None
+        os.kill(pid, 0)  # signal 0 asks whether the process is there
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
-    return WhitneySettings(base_url=base_url, api_key=SecretStr(key))
+    with suppress(ValidationError):
+        return WhitneySettings(base_url=base_url)
+    with suppress(ValidationError, OSError, ValueError):
+        return WhitneySettings(base_url=base_url, api_key=SecretStr((folder / "api_key").read_text(encoding="utf-8")))
+    return None
 
 
 def resolve_settings() -> WhitneySettings:
     """Settings from the environment and `.env`; where neither names an endpoint, the local gateway's.
 
     Raises:
-        ConfigurationError: there is no endpoint, or a variable has a value that cannot be used.
+        NoEndpointError: nothing names an endpoint, and none is running here.
+        ConfigurationError: a variable is missing beside another, or has a value that cannot be used.
     """
     try:
         return WhitneySettings()
@@ -104,7 +116,7 @@ def resolve_settings() -> WhitneySettings:
         raise ConfigurationError("WHITNEY_BASE_URL is set and WHITNEY_API_KEY is not: set it to the endpoint's key")
     local = local_gateway()
     if local is None:
-        raise ConfigurationError(
+        raise NoEndpointError(
             "no Whitney endpoint: set WHITNEY_BASE_URL and WHITNEY_API_KEY, or start the embedded gateway on this "
             "machine with `whitney serve`"
         )

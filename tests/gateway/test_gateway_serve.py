@@ -15,7 +15,7 @@ import pytest
 
 from gateway.launch import GatewayProcess, LaunchError, start_gateway
 from gateway.serve import listen
-from gateway.storage import DataDirectory, DataDirectoryError, default_data_dir
+from gateway.storage import DataDirectory, DataDirectoryError
 from whitney.routes import PREFIX
 
 NO_DELAYS = ("--delays", '{"sample": 0, "default": 0}')
@@ -150,16 +150,6 @@ def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(DataDirectoryError, match="cannot be used as data directory"):
         DataDirectory(tmp_path / "file" / "data").open()
-
-
-def test_the_data_directory_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WHITNEY_DATA_DIR", "/data/own")
-    monkeypatch.setenv("XDG_DATA_HOME", "/data/xdg")
-    assert default_data_dir() == Path("/data/own")
-    monkeypatch.delenv("WHITNEY_DATA_DIR")
-    assert default_data_dir() == Path("/data/xdg/whitney")
-    monkeypatch.delenv("XDG_DATA_HOME")
-    assert default_data_dir() == Path.home() / ".local" / "share" / "whitney"
 
 
 def test_the_gateway_imports_neither_torch_nor_an_http_client() -> None:

@@ -65,11 +65,29 @@ def test_an_empty_variable_is_as_none(tmp_path: Path, monkeypatch: pytest.Monkey
     assert resolve_settings().base_url == "http://127.0.0.1:8471"
 
 
-def test_the_data_folder_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_folder_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_data_dir() == tmp_path / "data" / "whitney"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert default_data_dir() == Path.home() / ".local" / "share" / "whitney"
+    monkeypatch.setenv("WHITNEY_DATA_DIR", "~/own")
+    assert default_data_dir() == Path.home() / "own"
+
+
+def test_a_data_folder_that_is_named_is_where_the_local_gateway_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WHITNEY_DATA_DIR", str(running_gateway(tmp_path / "elsewhere")))
     assert resolve_settings().base_url == "http://127.0.0.1:8471"
-    assert local_gateway(tmp_path / "nowhere") is None
+
+
+def test_a_key_in_the_environment_wins_over_the_local_gateways_file_as_it_does_for_the_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = running_gateway(tmp_path / "data" / "whitney")
+    monkeypatch.setenv("WHITNEY_API_KEY", "sk-env")
+    assert resolve_settings().api_key.get_secret_value() == "sk-env"
+    (folder / "api_key").unlink()  # a gateway that was given its key writes no file
+    assert resolve_settings().api_key.get_secret_value() == "sk-env"
 
 
 def test_a_gateway_that_was_killed_is_not_taken_for_a_running_one(tmp_path: Path) -> None:
@@ -78,7 +96,20 @@ def test_a_gateway_that_was_killed_is_not_taken_for_a_running_one(tmp_path: Path
     assert local_gateway(running_gateway(tmp_path / "stale", pid=gone.pid)) is None
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"base_url": "http://127.0.0.1:1"}', '{"pid": "x"}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"base_url": "http://127.0.0.1:1"}',
+        '{"base_url": "http://127.0.0.1:1", "pid": "x"}',
+        '{"base_url": "http://127.0.0.1:1", "pid": 0}',
+        '{"base_url": "http://127.0.0.1:1", "pid": -1}',
+        '{"base_url": "http://127.0.0.1:1", "pid": 1e30}',
+        f'{{"base_url": "not a url", "pid": {os.getpid()}}}',
+    ],
+)
 def test_a_notice_that_cannot_be_read_is_as_none(tmp_path: Path, content: str) -> None:
     folder = running_gateway(tmp_path / "gateway")
     (folder / "gateway.json").write_text(content)
