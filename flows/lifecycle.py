@@ -11,8 +11,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, ParamSpec, Protocol, TypeVar
+from uuid import UUID
 
 from prefect import flow as prefect_flow
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 from prefect.logging import get_logger
@@ -124,6 +126,7 @@ class SessionScope:
         self._requested = True
         self._session_id = await create_session(self._client, self.create_key, labels)
         await self._stack.enter_async_context(beat(self._client, self._session_id))
+        await self._show_session()
         request = CreateRun(
             create_key=self.create_key,
             provider=config.model.provider,
@@ -134,6 +137,13 @@ class SessionScope:
         run_id = await create_run(self._client, self._session_id, request)
         self.policy = Policy(self._client, session_id=self._session_id, run_id=run_id, state_id=state_id)
         return self.policy
+
+    async def _show_session(self) -> None:
+        """A label on the flow run, for people: which session an attempt had. Nothing here ever reads it."""
+        async with get_client() as api:
+            await api.update_flow_run_labels(
+                UUID(self.flow_run_id), {f"whitney.session.{self.attempt}": str(self._session_id)}
+            )
 
     async def close(self) -> None:
         """The normal end: finish the run, close the session."""

@@ -164,6 +164,8 @@ async def test_retry_adopts_finished_blocks_and_ends_with_the_adapter_of_a_run_t
         assert undisturbed.state is not None
         assert undisturbed.state.type == StateType.COMPLETED
     assert sorted(session.labels[ATTEMPT] for session in sessions) == ["1", "2"]
+    shown = {key: value for key, value in retried.labels.items() if key.startswith("whitney.session.")}
+    assert shown == {f"whitney.session.{session.labels[ATTEMPT]}": session.session_id for session in sessions}
     states = [json.loads(line) for line in (tmp_path / "tiny-grpo" / "states.jsonl").read_text().splitlines()]
     assert [(state["block"], state["attempt"]) for state in states] == [(0, 1), (1, 2), (2, 2)]
     assert [state["parent_state_id"] for state in states[1:]] == [state["state_id"] for state in states[:-1]]
