@@ -3,34 +3,57 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from cyclopts import Parameter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.providers.delay import Delays
 from whitney.settings import default_data_dir
 
 
 class GatewayOptions(BaseModel):
-    """Options of a gateway; the command line has one flag for each.
-
-    `provider`: `local` trains on this machine; `modal` and `tinker` do the same and accept what those providers
-    accept; `delay` answers after `delays` without a model. `reduction`: "mean" emulates a backend whose losses are
-    means. `port` 0 takes any free one.
-    """
+    """Options of a gateway. Each is a flag of `whitney serve` and `python -m gateway`, its description the help."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    host: str = "127.0.0.1"
-    port: int = Field(8471, ge=0, le=65535)
-    data_dir: Path = Field(default_factory=default_data_dir)
-    provider: Literal["local", "modal", "tinker", "delay"] = "local"
-    models: tuple[str, ...] = Field(("smollm2-135m-instruct",), min_length=1)
-    reduction: Literal["sum", "mean"] = "sum"
-    deterministic: bool = False
-    threads: int | Literal["auto"] = "auto"
-    session_ttl_s: float = Field(1800.0, ge=0)
-    faults: Path | None = None
-    max_body_mb: float = Field(64.0, gt=0)
-    delays: Delays = Field(default_factory=Delays)
-    max_batch_sequences: int = Field(128, ge=1)
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8471, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+    data_dir: Path = Field(
+        default_factory=default_data_dir,
+        description="Folder of ledger, key, states and artifacts: $WHITNEY_DATA_DIR, or in the user's data folder.",
+    )
+    provider: Literal["local", "modal", "tinker", "delay"] = Field(
+        "local",
+        description="local trains; modal and tinker do too, and accept what those providers accept; delay only waits.",
+    )
+    models: Annotated[tuple[str, ...], Parameter(name="--model", negative="", consume_multiple=True)] = Field(
+        ("smollm2-135m-instruct",), min_length=1, description="A model to serve; may be repeated."
+    )
+    reduction: Literal["sum", "mean"] = Field(
+        "sum", description="How a request's loss is reduced; mean emulates a backend whose losses are means."
+    )
+    deterministic: Annotated[bool, Parameter(negative="")] = Field(
+        False, description="An operation's result depends on its own inputs alone; slower."
+    )
+    threads: int | Literal["auto"] = Field("auto", description="Threads of the engine.")
+    session_ttl_s: float = Field(
+        1800.0, ge=0, description="Silence in seconds after which a session is cancelled and closed; 0: never."
+    )
+    faults: Path | None = Field(None, description="File of scripted faults, for tests.")
+    max_body_mb: float = Field(64.0, gt=0, description="Largest request body after decompression.")
+    delays: Annotated[Delays, Parameter(show=False)] = Field(
+        default_factory=Delays,
+        description='Seconds by operation kind for provider delay, as JSON: {"sample": 2, "default": 1}.',
+    )
+    max_batch_sequences: int = Field(128, ge=1, description="Most sequences sampled together.")
+
+
+def flag_mistakes(error: ValidationError) -> str:
+    """What is wrong with the flags that an options object was to be made of: flag, value and rule of each."""
+    mistakes = []
+    for issue in error.errors(include_url=False):
+        field = str(issue["loc"][0])
+        flag = "model" if field == "models" else field.replace("_", "-")
+        mistakes.append(f"--{flag} {issue['input']}: {issue['msg']}")
+    return "; ".join(mistakes)

@@ -80,25 +80,24 @@ async def started_gateway(options: GatewayOptions, data: DataDirectory, faults: 
         ServeError: the provider cannot start.
     """
     rules: ProviderName = "local" if options.provider == "delay" else options.provider
-    try:
-        gateway = Gateway(
-            data,
-            make_provider(options),
-            RULES[rules],
-            reduction=options.reduction,
-            session_ttl_s=options.session_ttl_s,
-            gathering=Gathering(most_sequences=options.max_batch_sequences),
-            faults=faults,
-        )
-        await gateway.__aenter__()
-    except ImportError as error:
-        raise ServeError(f'{error}: install the engine with pip install "whitney-pipelines[local]"') from error
-    except (ValueError, OSError, RuntimeError, ProviderLostError) as error:
-        raise ServeError(f"provider {options.provider} cannot start: {error}") from error
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            gateway = await stack.enter_async_context(
+                Gateway(
+                    data,
+                    make_provider(options),
+                    RULES[rules],
+                    reduction=options.reduction,
+                    session_ttl_s=options.session_ttl_s,
+                    gathering=Gathering(most_sequences=options.max_batch_sequences),
+                    faults=faults,
+                )
+            )
+        except ImportError as error:
+            raise ServeError(f'{error}: install the engine with pip install "whitney-pipelines[local]"') from error
+        except (ValueError, OSError, RuntimeError, ProviderLostError) as error:
+            raise ServeError(f"provider {options.provider} cannot start: {error}") from error
         yield gateway
-    finally:
-        await gateway.__aexit__(None, None, None)
 
 
 def make_provider(options: GatewayOptions) -> Provider:

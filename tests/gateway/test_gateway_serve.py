@@ -109,11 +109,11 @@ def test_a_gateway_that_stops_answers_its_long_polls_first(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--provider", "nobody"], "invalid choice"),
+        (["--provider", "nobody"], "--provider nobody: Input should be 'local'"),
         (["--threads", "many"], "--threads"),
         (["--session-ttl-s", "-1"], "--session-ttl-s"),
-        (["--delays", "{"], "not JSON"),
-        (["--delays", '{"sleep": 1}'], "--delays.sleep"),
+        (["--delays", "{"], "Invalid value for --delays"),
+        (["--delays", '{"sleep": 1}'], 'Unknown field "sleep"'),
         (["--faults", "/nowhere/faults.json"], "/nowhere/faults.json"),
         (["--provider", "local", "--model", "llama-9"], "llama-9"),
     ],
