@@ -26,6 +26,8 @@ app.command("cli.run:run", name="run", help="Train what a configuration says.")
 app.command("cli.init:init", name="init", help="Write a commented configuration to start from.")
 app.command("cli.serve:serve", name="serve", help="Serve Whitney on this machine, training on its CPU.")
 app.command("cli.smoke:smoke", name="smoke", help="Prove on a live endpoint that operations mean what we think.")
+app.command("cli.reap:reap", name="reap", help="Close a session that was left open.")
+app.command("cli.model:model", name="model", help="Where a model's folder is; transformers and peft load it.")
 app.command("cli.doctor:doctor", name="doctor", help="Check versions, key, gateway, Prefect, model cache and disk.")
 
 
@@ -39,7 +41,7 @@ def run_command(arguments: Sequence[str]) -> int:
     try:
         return int(app(arguments, exit_on_error=False, print_error=False) or 0)
     except CycloptsError as error:
-        return _say(f"{error}\nSee: whitney --help", USER_MISTAKE)
+        return _say(f"{_told(error)}\nSee: whitney --help", USER_MISTAKE)
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED)
     except BrokenPipeError:  # `whitney doctor | head`
@@ -51,6 +53,17 @@ def run_command(arguments: Sequence[str]) -> int:
         if is_user_mistake(error):
             return _say(str(error), USER_MISTAKE)
         raise
+
+
+def _told(error: CycloptsError) -> str:
+    """A mistake in a command line. `serve` has a pydantic model for its flags, whose own words are for programmers."""
+    if error.__cause__ is None:
+        return str(error)
+    from pydantic import ValidationError
+
+    from gateway.options import flag_mistakes
+
+    return flag_mistakes(error.__cause__) if isinstance(error.__cause__, ValidationError) else str(error)
 
 
 def _say(message: str, status: int) -> int:

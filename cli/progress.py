@@ -61,6 +61,8 @@ class RunProgress:
             self._cycle(int(facts["cycle"]), int(facts["cycles"]), facts["metrics"])
         elif event.kind == "exported":
             self.say(f"Adapter in {facts['path']}")
+        elif event.kind == "closed":
+            self.say(str(facts["message"]))
 
     def _prepared(self, facts: Mapping[str, Any]) -> None:
         self.folder = str(facts["folder"])

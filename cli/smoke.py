@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
-from cli.failures import UsageError, interruptible
+from cli.failures import CommandFailedError, UsageError, interruptible
 
 if TYPE_CHECKING:
     from cli.smoke_checks import Check
@@ -18,6 +19,23 @@ if TYPE_CHECKING:
     from whitney.types import CapabilityRow, RunUsage
 
 LABELS = {"whitney.smoke": "true"}
+
+
+@dataclass(slots=True)
+class Bill:
+    """What the checks' runs were billed."""
+
+    operations: Counter[str] = field(default_factory=Counter)
+    tokens: Counter[str] = field(default_factory=Counter)
+
+    def add(self, usage: RunUsage) -> None:
+        """One run more."""
+        self.operations.update(usage.operations)
+        self.tokens.update(prefill=usage.prefill_tokens, sampled=usage.sampled_tokens, trained=usage.trained_tokens)
+
+    def __str__(self) -> str:
+        tokens = ", ".join(f"{count} {kind}" for kind, count in self.tokens.items())
+        return f"{self.operations.total()} operations; tokens: {tokens}"
 
 
 def smoke(*, model: str | None = None, provider: str | None = None) -> int:
@@ -53,14 +71,9 @@ async def _smoke(model: str | None, provider: str | None) -> int:
         left_out = NOT_TAKEN.get(row.provider, set())
         checks = {name: check for name, check in CHECKS.items() if name not in left_out}
         table = Table("check", "", "what was seen")
-        passed, usage = await _run_checks(client, row, checks, table)
+        passed, bill = await _run_checks(client, row, checks, table)
     console.print(table)
-    operations = sum(usage.values()) - sum(usage[kind] for kind in ("prefill", "sampled", "trained"))
-    console.print(
-        f"Billed: {operations} operations; tokens: {usage['prefill']} prefill, {usage['sampled']} sampled, "
-        f"{usage['trained']} trained. Session closed.",
-        highlight=False,
-    )
+    console.print(f"Billed: {bill}. Session closed.", highlight=False)
     return 0 if passed else 1
 
 
@@ -74,29 +87,45 @@ def _choose(rows: list[CapabilityRow], model: str | None, provider: str | None) 
 
 async def _run_checks(
     client: WhitneyClient, row: CapabilityRow, checks: dict[str, Check], table: Table
-) -> tuple[bool, Counter[str]]:
-    """Every check on a run of its own, in one session that is closed whatever happens: (all passed, the bill)."""
+) -> tuple[bool, Bill]:
+    """Every check on a run of its own, in one session that is closed whatever happens: (all passed, the bill).
+
+    Raises:
+        CommandFailedError: the endpoint fails in between. A session was opened, so it is no slip of the user's.
+    """
+    from whitney.errors import WhitneyError
+
+    bill = Bill()
+    passed = True
+    key = f"smoke-{uuid.uuid4().hex}"
+    session_id = (await client.create_session(create_key=key, labels=LABELS)).session_id
+    try:
+        try:
+            for name, check in checks.items():
+                run_id = await _open_run(client, session_id, row, f"{key}-{name}")
+                try:
+                    agrees, seen = await _verdict(check, client, run_id)
+                finally:
+                    await _end_run(client, run_id, bill)
+                passed &= agrees
+                table.add_row(name, "[green]ok[/]" if agrees else "[red]FAIL[/]", escape(seen))
+        finally:
+            await client.close_session(session_id)
+    except WhitneyError as error:
+        advice = f"if session {session_id} is still open: whitney reap --session {session_id}"
+        raise CommandFailedError(f"{error}; {advice}") from error
+    return passed, bill
+
+
+async def _verdict(check: Check, client: WhitneyClient, run_id: str) -> tuple[bool, str]:
+    """Whether the endpoint does what we think, and what was seen; a refusal is an answer too."""
     from cli.smoke_checks import CheckFailedError, Probe
     from whitney.errors import ApiError, OperationError
 
-    usage: Counter[str] = Counter()
-    passed = True
-    key = f"smoke-{uuid.uuid4().hex}"
-    session = await client.create_session(create_key=key, labels=LABELS)
     try:
-        for name, check in checks.items():
-            run_id = await _open_run(client, session.session_id, row, f"{key}-{name}")
-            try:
-                seen, agrees = await check(Probe(client, run_id)), True
-            except (CheckFailedError, OperationError, ApiError) as error:
-                seen, agrees = str(error), False
-            finally:
-                await _end_run(client, run_id, usage)
-            passed &= agrees
-            table.add_row(name, "[green]ok[/]" if agrees else "[red]FAIL[/]", escape(seen))
-    finally:
-        await client.close_session(session.session_id)
-    return passed, usage
+        return True, await check(Probe(client, run_id))
+    except (CheckFailedError, OperationError, ApiError) as error:
+        return False, str(error)
 
 
 async def _open_run(client: WhitneyClient, session_id: str, row: CapabilityRow, key: str) -> str:
@@ -107,9 +136,7 @@ async def _open_run(client: WhitneyClient, session_id: str, row: CapabilityRow, 
     return (await client.create_run(session_id, request)).run_id
 
 
-async def _end_run(client: WhitneyClient, run_id: str, usage: Counter[str]) -> None:
+async def _end_run(client: WhitneyClient, run_id: str, bill: Bill) -> None:
     """Cancel, wait until terminal, and note the bill."""
     await client.cancel(run_id)
-    billed: RunUsage = (await client.wait_terminal(run_id)).usage
-    usage.update(billed.operations)
-    usage.update(prefill=billed.prefill_tokens, sampled=billed.sampled_tokens, trained=billed.trained_tokens)
+    bill.add((await client.wait_terminal(run_id)).usage)

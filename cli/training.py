@@ -36,10 +36,11 @@ def train(algorithm: str, config: FlowConfig, console: Console) -> dict[str, Any
             # While a flow runs, Prefect takes SIGTERM itself; asyncio has let the flow close its session by now.
             raise KeyboardInterrupt from None
         except Exception as error:
-            # Until a session is open, ValueError is how a flow says that its input cannot work.
-            if is_user_mistake(error) or (isinstance(error, ValueError) and not progress.allocated):
+            # Before a session is open, ValueError is how a flow says that its input cannot work. After, nothing is the
+            # user's mistake any more: something was allocated, and may have been billed.
+            if not progress.allocated and (is_user_mistake(error) or isinstance(error, ValueError)):
                 raise UsageError(str(error)) from error
-            raise RunFailedError(_obituary(error, progress.folder)) from error
+            raise RunFailedError(_obituary(error, progress)) from error
 
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:
@@ -57,12 +58,19 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
         say(f"Prefect:   {page}")
 
 
-def _obituary(error: Exception, folder: str | None) -> str:
+def _obituary(error: Exception, progress: RunProgress) -> str:
+    """Why it ended, what is left, where to look and how to go on."""
     lines = [f"the run failed: {str(error) or type(error).__name__}"]
-    if folder is not None:
-        lines.append(f"what it left: {folder}")
-        page = flow_run_page(_owner(Path(folder)))
-        lines.append(f"its log: {page}" if page else "its log: start again with --verbose")
+    if progress.folder is not None:
+        lines.append(f"what it left: {progress.folder}")
+        page = flow_run_page(_owner(Path(progress.folder)))
+        lines.append(
+            f"its log: {page}"
+            if page
+            else "its log went with a temporary Prefect server: for one that stays, `prefect server start` and set "
+            "PREFECT_API_URL; for one in the terminal, --verbose"
+        )
+    lines.append("to go on: mend what the message names and start it again; it begins at the first cycle")
     return "\n".join(lines)
 
 

@@ -40,6 +40,13 @@ def test_every_command_of_the_readme_works_in_the_order_it_is_given(endpoint: Ga
         assert "Traceback" not in done.stderr
     assert (tmp_path / "runs" / "first" / "adapter" / "adapter_config.json").is_file()
     assert (tmp_path / "runs" / "first" / "summary.json").is_file()
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    offline = environment | {"HF_HUB_OFFLINE": "1"}  # what is loaded lies here; nothing may be asked for elsewhere
+    wrote = subprocess.run(
+        [sys.executable, "-c", snippet], cwd=tmp_path, env=offline, capture_output=True, text=True, check=False
+    )
+    assert wrote.returncode == 0, wrote.stderr
+    assert len(wrote.stdout) > 1, "a reply, and print's line break; the tiny model may say nothing but line breaks"
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))

@@ -84,6 +84,14 @@ class LifecycleClient:
         params = {"label": f"{label[0]}:{label[1]}", "status": "open"}
         return self._ask(SessionList, "list_sessions", params=params).sessions
 
+    def session(self, session_id: str) -> Session:
+        """A session with its runs.
+
+        Raises:
+            WhitneyError: it cannot be had; NotFoundError when there is none of that id.
+        """
+        return self._ask(Session, "get_session", session_id=session_id)
+
     def end(self, session: Session) -> Verdict:
         """Cancel the session's runs, poll until they are terminal, close it; never raises for Whitney's reasons."""
         return self.end_all([session])[0]
@@ -116,7 +124,7 @@ class LifecycleClient:
                 return
             # A run has been created since the session was read.
             time.sleep(POLL_S)
-            ending.runs |= _statuses(self._ask(Session, "get_session", session_id=ending.session_id))
+            ending.runs |= _statuses(self.session(ending.session_id))
             self._cancel(ending)
 
     def _poll(self, runs: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from whitney.errors import OperationFailedError
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(command in shown for command in ("demo", "run", "init", "serve", "smoke", "doctor"))
+    assert all(command in shown for command in ("demo", "run", "init", "serve", "smoke", "reap", "model", "doctor"))
 
 
 def test_help_loads_neither_prefect_nor_torch() -> None:
@@ -32,9 +32,13 @@ def test_help_loads_neither_prefect_nor_torch() -> None:
         (["run", "x.toml", "--sett", "a=1"], "--sett"),
         (["run", "no-such.toml"], "no-such.toml: no such file"),
         (["init", "gpro"], "unknown algorithm 'gpro'; known: grpo, sft — did you mean grpo?"),
-        (["serve", "--port", "70000"], "--port: Input should be less than or equal to 65535"),
-        (["serve", "--delays", "{"], "--delays '{' is not JSON"),
-        (["serve", "--provider", "openai"], "openai"),
+        (["serve", "--port", "70000"], "--port 70000: Input should be less than or equal to 65535"),
+        (["serve", "--delays", "{"], "Invalid value for --delays"),
+        (["serve", "--provider", "openai"], "--provider openai: Input should be 'local'"),
+        (["serve", "here"], "here"),
+        (["reap"], "--session ID, or --flow-run ID"),
+        (["reap", "--session", "ses_1", "--deadline-s", "0"], "--deadline-s 0"),
+        (["model", "smollm"], "unknown model 'smollm'"),
     ],
 )
 def test_a_mistake_is_one_message_on_stderr_and_status_2(
