@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cli.failures import interruptible
+from cli.failures import RunFailedError, interruptible
 from cli.local_extra import require_local_extra
 from cli.prefect_setup import configure
 
@@ -28,7 +28,7 @@ CONFIG = Path(__file__).resolve().parent.parent / "deployments" / "configs" / "d
 def demo(
     *,
     config: Path = CONFIG,
-    seed: int = 0,
+    seed: int | None = None,
     keep_open: bool | None = None,
     verbose: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -42,7 +42,7 @@ def demo(
     config
         What to run.
     seed
-        Seed of the run.
+        Seed of the run; default: the configuration's.
     keep_open
         Leave the Prefect UI up at the end, until Ctrl-C; default: on a terminal only.
     verbose
@@ -62,15 +62,23 @@ def demo(
     os.environ.update(environment)  # before Prefect is imported: it reads them once
     configure(verbose=verbose)
     log = PROJECT_DATA / "prefect-server.log"
+    stay = sys.stdin.isatty() if keep_open is None else keep_open
     with interruptible(), prefect_server(environment, log) as server:
         say(f"Prefect UI: http://127.0.0.1:{port}  (up in a few seconds)")
-        _demonstrate(config, seed, console, lambda: wait_until_up(server, environment["PREFECT_API_URL"], log))
-        if sys.stdin.isatty() if keep_open is None else keep_open:
+        try:
+            _demonstrate(config, seed, console, lambda: wait_until_up(server, environment["PREFECT_API_URL"], log))
+        except RunFailedError as error:
+            if not stay:
+                raise RunFailedError(f"{error}\nthe UI ends with the demo; --keep-open leaves it up") from error
+            say(f"whitney: {error}")
+            _wait_for_interrupt(say)
+            return 1
+        if stay:
             _wait_for_interrupt(say)
     return 0
 
 
-def _demonstrate(config: Path, seed: int, console: Console, wait_for_prefect: Callable[[], None]) -> None:
+def _demonstrate(config: Path, seed: int | None, console: Console, wait_for_prefect: Callable[[], None]) -> None:
     """Train with a gateway of our own, and say what came of it. The gateway starts while the Prefect server does."""
     from cli.endpoint import embedded_gateway
     from cli.terminal import sayer
@@ -78,7 +86,7 @@ def _demonstrate(config: Path, seed: int, console: Console, wait_for_prefect: Ca
     from flows.load_config import load_config
 
     say = sayer(console)
-    algorithm, checked = load_config(config, [f"seed={seed}"])
+    algorithm, checked = load_config(config, [] if seed is None else [f"seed={seed}"])
     with embedded_gateway(checked.model.name, checked.model.provider, say=say):
         wait_for_prefect()
         summary = train(algorithm, checked, console)
@@ -89,37 +97,55 @@ def _demonstrate(config: Path, seed: int, console: Console, wait_for_prefect: Ca
 
 
 def what_was_learned(summary: dict[str, Any], folder: Path, config: FlowConfig) -> list[str]:
-    """What was held out, and how much of the gain is answering style rather than arithmetic.
+    """What the run's own numbers say: did it learn, what was held out, and may the gain be one of style.
 
-    From the run's own numbers: the base model's greedy accuracy, and how many of its replies were cut off before they
-    came to an end.
+    Style is read from how many replies were cut off before they came to an end: a reply that does not come to the
+    answer in time counts as wrong, whether or not the model could have given it.
     """
-    max_tokens = config.sampling.max_tokens
     before, after = summary.get("evaluation_before"), summary.get("evaluation_after")
     if not before or not after or before.get("accuracy") is None or after.get("accuracy") is None:
         return []
-    with (folder / "heldout.jsonl").open(encoding="utf-8") as file:
-        keys = [json.loads(line).get("key") for line in file]
-    held_out = f"{len(keys)} questions"
-    if config.data.source.startswith("addition"):
-        held_out += f" about {len(set(keys))} pairs of numbers that training has seen in neither order"
-    lines = [
-        "",
-        f"Accuracy on held-out questions: {before['accuracy']:.1%} before, {after['accuracy']:.1%} after.",
-        f"Held out: {held_out}, listed in heldout.jsonl.",
-    ]
+    gain = after["accuracy"] - before["accuracy"]
+    lines = ["", f"Accuracy on held-out questions: {before['accuracy']:.1%} before, {after['accuracy']:.1%} after."]
+    if gain <= 0:
+        lines.append("It did not rise: these questions do not show that anything was learned.")
+    lines.append(_what_was_held_out(folder, addition=config.data.source.startswith("addition")))
     if before.get("finished_fraction") is not None and after.get("finished_fraction") is not None:
-        lines.append(
-            f"Much of the gain is style: before training {1 - before['finished_fraction']:.0%} of the replies were cut "
-            f"off at {max_tokens} tokens, still talking, after it {1 - after['finished_fraction']:.0%}. A reply that "
-            "does not come to the sum in time counts as wrong, whether or not the model could have added the numbers."
-        )
+        cut = 1 - before["finished_fraction"], 1 - after["finished_fraction"]
+        lines.append(_style(gain, *cut, max_tokens=config.sampling.max_tokens))
     if before.get("greedy_accuracy") is not None and after.get("greedy_accuracy") is not None:
         lines.append(
             f"Without dice (greedy decoding) it is {before['greedy_accuracy']:.1%} before and "
-            f"{after['greedy_accuracy']:.1%} after, under the same limit of {max_tokens} tokens."
+            f"{after['greedy_accuracy']:.1%} after, under the same limit of {config.sampling.max_tokens} tokens."
         )
     return lines
+
+
+def _what_was_held_out(folder: Path, *, addition: bool) -> str:
+    with (folder / "heldout.jsonl").open(encoding="utf-8") as file:
+        keys = [json.loads(line).get("key") for line in file]
+    held_out = f"Held out: {len(keys)} questions, listed in heldout.jsonl."
+    if addition:
+        held_out += (
+            f" They ask for the sums of {len(set(keys))} pairs of numbers, which training has seen in neither order: "
+            "where 3 + 5 is held out, so is 5 + 3."
+        )
+    return held_out
+
+
+def _style(gain: float, cut_before: float, cut_after: float, *, max_tokens: int) -> str:
+    """What the share of replies that were cut off says about the gain in accuracy (all 0…1)."""
+    seen = (
+        f"{cut_before:.0%} of the replies were cut off at {max_tokens} tokens before training, {cut_after:.0%} after."
+    )
+    if gain <= 0:
+        return seen
+    if cut_before <= cut_after:
+        return f"The gain is not that replies end sooner: {seen}"
+    return (
+        f"Some of the gain may be answering style rather than knowledge: {seen} A reply that does not come to the "
+        "answer in time counts as wrong, whether or not the model could have given it."
+    )
 
 
 def _wait_for_interrupt(say: Say) -> None:

@@ -62,6 +62,7 @@ class RunProgress:
         elif event.kind == "exported":
             self.say(f"Adapter in {facts['path']}")
         elif event.kind == "closed":
+            self.allocated = True  # also where the session was opened and its run could not be
             self.say(str(facts["message"]))
 
     def _prepared(self, facts: Mapping[str, Any]) -> None:

@@ -26,12 +26,30 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_demo_says_what_was_held_out_and_how_much_is_style(folder: Path) -> None:
-    text = "\n".join(what_was_learned({"evaluation_before": BEFORE, "evaluation_after": AFTER}, folder, CONFIG))
+def told(folder: Path, before: dict[str, float], after: dict[str, float]) -> str:
+    return "\n".join(what_was_learned({"evaluation_before": before, "evaluation_after": after}, folder, CONFIG))
+
+
+def test_the_demo_says_what_was_held_out_and_that_the_gain_may_be_style(folder: Path) -> None:
+    text = told(folder, BEFORE, AFTER)
     assert "12.5% before, 93.8% after" in text
-    assert "3 questions about 2 pairs of numbers that training has seen in neither order" in text
-    assert "before training 92% of the replies were cut off at 12 tokens, still talking, after it 0%" in text
+    assert "Held out: 3 questions, listed in heldout.jsonl. They ask for the sums of 2 pairs of numbers" in text
+    assert "may be answering style rather than knowledge: 92% of the replies were cut off at 12 tokens" in text
     assert "25.0% before and 100.0% after" in text
+    assert "did not rise" not in text
+
+
+def test_where_no_reply_was_cut_off_before_the_demo_does_not_speak_of_style(folder: Path) -> None:
+    text = told(folder, BEFORE | {"finished_fraction": 1.0}, AFTER)
+    assert "style" not in text
+    assert "The gain is not that replies end sooner: 0% of the replies" in text
+
+
+@pytest.mark.parametrize("accuracy", [0.125, 0.1])
+def test_a_demo_that_has_not_learned_says_so_and_explains_no_gain(folder: Path, accuracy: float) -> None:
+    text = told(folder, BEFORE, AFTER | {"accuracy": accuracy})
+    assert "It did not rise" in text
+    assert "gain" not in text
 
 
 def test_the_demo_claims_nothing_that_was_not_measured(folder: Path) -> None:
@@ -43,13 +61,14 @@ def test_the_demo_claims_nothing_that_was_not_measured(folder: Path) -> None:
 def test_of_other_data_it_says_no_more_than_how_much_was_held_out(folder: Path) -> None:
     capitals = CONFIG.model_copy(update={"data": DataConfig(source="capitals")})
     text = "\n".join(what_was_learned({"evaluation_before": BEFORE, "evaluation_after": AFTER}, folder, capitals))
-    assert "Held out: 3 questions, listed" in text
+    assert "Held out: 3 questions, listed in heldout.jsonl." in text
+    assert "pairs" not in text
 
 
 def test_the_demo_runs_everything_and_leaves_nothing_running(tmp_path: Path) -> None:
     config = tmp_path / "tiny.toml"
     config.write_text(
-        'algorithm = "grpo"\nname = "tiny"\ncycles = 1\ngroups_per_cycle = 2\ngroup_size = 2\n'
+        'algorithm = "grpo"\nname = "tiny"\nseed = 5\ncycles = 1\ngroups_per_cycle = 2\ngroup_size = 2\n'
         '[model]\nname = "tiny"\n[sampling]\nmax_tokens = 4\n[evaluation]\nmax_prompts = 2\nsamples = 1\n'
     )
     ours = ("WHITNEY_", "PREFECT_")
@@ -60,6 +79,7 @@ def test_the_demo_runs_everything_and_leaves_nothing_running(tmp_path: Path) -> 
     (page,) = re.findall(r"Prefect:   (http://\S+)/runs/flow-run/\S+", done.stdout)
     assert f"Prefect UI: {page} " in done.stdout
     assert (tmp_path / "runs" / "tiny" / "adapter" / "adapter_model.safetensors").is_file()
+    assert json.loads((tmp_path / "runs" / "tiny" / "config.json").read_text())["config"]["seed"] == 5
     assert not is_up(f"{page}/api")
     assert [p.info for p in psutil.process_iter(["pid", "cmdline"]) if str(tmp_path) in str(p.info["cmdline"])] == []
     assert list((tmp_path / ".whitney" / "gateways").iterdir()) == []

@@ -16,6 +16,7 @@ from gateway.launch import GatewayProcess
 from tasks.events import Event, listening
 from tasks.glossary import explain
 from whitney.client import WhitneyClient
+from whitney.errors import ConnectionFailedError
 from whitney.settings import WhitneySettings
 
 CONFIG = """
@@ -158,7 +159,23 @@ def test_a_run_that_fails_on_the_way_is_one_sentence_with_where_to_look(
     assert "whitney: the run failed: " in captured.err
     assert "what it left: runs/doomed" in captured.err
     assert "its log: http" in captured.err
+    assert "to go on: " in captured.err
     assert "Traceback" not in captured.err
+    assert count_open_sessions(endpoint) == 0
+
+
+def test_once_a_session_is_open_no_failure_is_called_the_users_mistake(
+    config: Path, endpoint: GatewayProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lose_the_connection(event: Event) -> None:
+        if event.kind == "session_opened":
+            raise ConnectionFailedError("no answer")
+
+    with listening(lose_the_connection):
+        assert run_command(["run", str(config), "--name", "lost"]) == 1
+    captured = capsys.readouterr()
+    assert "whitney: the run failed: no answer" in captured.err
+    assert " closed" in captured.out
     assert count_open_sessions(endpoint) == 0
 
 
