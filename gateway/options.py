@@ -37,6 +37,9 @@ class GatewayOptions(BaseModel):
         False, description="An operation's result depends on its own inputs alone; slower."
     )
     threads: int | Literal["auto"] = Field("auto", description="Threads of the engine.")
+    dppo_variant: Literal["binary_tv", "binary_kl"] = Field(
+        "binary_tv", description="The distance by which the loss dppo masks: total variation, or KL divergence."
+    )
     session_ttl_s: float = Field(
         1800.0, ge=0, description="Silence in seconds after which a session is cancelled and closed; 0: never."
     )

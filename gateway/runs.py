@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from gateway.emulation import check_role
 from gateway.errors import GatewayError, conflict, invalid, key_conflict, not_found, shorten
 from gateway.execution import Executor, new_id
 from gateway.files import FileRules
@@ -32,7 +33,10 @@ class RunRules:
         self._allocating: dict[tuple[str, str], asyncio.Task[RunRecord]] = {}
 
     async def create(self, session: SessionRecord, request: CreateRun) -> RunRecord:
-        """The session's run of this create_key, allocated if there is none."""
+        """The session's run of this create_key, allocated if there is none.
+
+        Weights are allocated between two batches, so the answer may take as long as the batch that executes now.
+        """
         body = digest(request.model_dump())
         key = (session.session_id, request.create_key)
         run = self._ledger.runs.by_key(*key)
@@ -118,6 +122,7 @@ class RunRules:
             raise invalid("model", f"{shorten(request.model)!r} is not served here; known: {known}")
         if request.lora.rank > row.max_lora_rank:
             raise invalid("lora.rank", f"{request.lora.rank} is over {row.model}'s maximum of {row.max_lora_rank}")
+        check_role(request.role)
         return RunSpec(
             run_id=new_id("run"),
             model=request.model,

@@ -106,7 +106,12 @@ def make_provider(options: GatewayOptions) -> Provider:
         return DelayProvider(options.models, options.delays)
     from gateway.providers.local import EngineOptions, LocalProvider  # noqa: PLC0415 - see above
 
-    engine = EngineOptions(models=options.models, threads=options.threads, deterministic=options.deterministic)
+    engine = EngineOptions(
+        models=options.models,
+        threads=options.threads,
+        deterministic=options.deterministic,
+        dppo_variant=options.dppo_variant,
+    )
     return LocalProvider(engine)
 
 

@@ -35,7 +35,7 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One operation to execute. `payload` has passed the wire's validation.
+    """One operation to execute. `payload` has passed the wire's validation and is complete: every default is in it.
 
     `sampler_id` names the snapshot to read (`sample`, `logprobs`) or to create (`save_weights_for_sampler`).
     `output` is the file to write (`save_state`, `export_lora`): complete and on disk before the outcome is returned.

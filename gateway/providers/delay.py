@@ -8,11 +8,8 @@ run can be told from one that started afresh. States and artifacts are real file
 from __future__ import annotations
 
 import asyncio
-import gzip
 import hashlib
-import io
 import json
-import os
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +19,10 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import save, save_file
 
 from gateway.providers.base import Outcome, RunSpec, Work
+from gateway.providers.files import METADATA_KEY, read_members, write_archive, write_durably
 from models.errors import ModelError
 from models.resolve import resolve
 from whitney.types import RUN_KINDS, SAMPLER_KINDS, CapabilityRow, Usage
@@ -32,6 +30,7 @@ from whitney.types import RUN_KINDS, SAMPLER_KINDS, CapabilityRow, Usage
 _CONTEXT_TOKENS = 8192
 _MAX_RANK = 256
 _VOCABULARY = 64
+_CONFIG, _ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 
 
 class Delays(BaseModel):
@@ -169,7 +168,6 @@ class DelayProvider:
         return Outcome(result, usage=Usage(trained_tokens=tokens))
 
     def _losses(self, run: _Run, work: Work) -> tuple[dict[str, Any], int]:
-        name = "values" if run.spec.role == "critic" else "logprobs"
         outputs, total, tokens = [], 0.0, 0
         for datum in work.payload["data"]:
             length = len(datum["input"]["token_ids"])
@@ -178,7 +176,7 @@ class DelayProvider:
             numbers[~weights.any(-1)] = 0.0
             total -= float(numbers.sum())
             tokens += length
-            outputs.append({name: {"dtype": "float32", "shape": [length], "values": numbers.tolist()}})
+            outputs.append({"logprobs": {"dtype": "float32", "shape": [length], "values": numbers.tolist()}})
         return {"metrics": {"loss": total, "tokens": float(tokens)}, "loss_outputs": outputs}, tokens
 
     def _optim_step(self, run: _Run, work: Work) -> Outcome:
@@ -190,13 +188,15 @@ class DelayProvider:
         return Outcome({"metrics": metrics})
 
     def _save_state(self, run: _Run, work: Work) -> Outcome:
-        _write(work.output, save(_weights(run), metadata={"lineage": run.lineage, "steps": str(run.steps)}))
+        assert work.output is not None, "the gateway names the file to write"
+        metadata = {METADATA_KEY: json.dumps({"lineage": run.lineage, "steps": run.steps}, sort_keys=True)}
+        write_durably(work.output, lambda file: save_file(_weights(run), file, metadata))
         return Outcome({})
 
     def _export_lora(self, run: _Run, work: Work) -> Outcome:
+        assert work.output is not None, "the gateway names the file to write"
         config = {"peft_type": "LORA", "r": run.spec.rank, "lora_alpha": run.spec.alpha, "lineage": run.lineage}
-        members = {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": save(_weights(run))}
-        _write(work.output, _tar_gz(members))
+        write_archive(work.output, {_CONFIG: json.dumps(config).encode(), _ADAPTER: save(_weights(run))})
         return Outcome({})
 
 
@@ -228,35 +228,13 @@ def _weights(run: _Run) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
 
 
 def _read_lineage(path: Path) -> tuple[str, int]:
+    """The hash a state or an artifact goes on from, and its optimizer's steps."""
     try:
         if path.suffix == ".safetensors":
             with safe_open(path, "numpy") as file:
-                metadata = file.metadata()
-            return metadata["lineage"], int(metadata["steps"])
-        with tarfile.open(path, "r:gz") as archive:
-            config = archive.extractfile("adapter_config.json")
-            return json.load(config)["lineage"] if config else "", 0
+                record = json.loads(file.metadata()[METADATA_KEY])
+            return record["lineage"], record["steps"]
+        (config,) = read_members(path, _CONFIG)
+        return json.loads(config)["lineage"], 0
     except (SafetensorError, tarfile.TarError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path.name} was not written by the delay provider: it cannot be restored here") from error
-
-
-def _tar_gz(members: dict[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()
-
-
-def _write(path: Path | None, content: bytes) -> None:
-    """Complete and on disk before anybody hears of it."""
-    if path is None:
-        raise ValueError("the gateway gave no path to write to")
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -26,7 +26,7 @@ LOSS_TABLE = {
     "cispo": {"modal", "tinker", "local"},
     "dro": {"tinker", "local"},
     "gspo": {"modal", "local"},
-    "ppo_critic": {"modal", "local"},
+    "ppo_critic": {"modal"},  # local: not computed yet
     "dppo": {"modal", "local"},
     "sapo": {"local"},
 }

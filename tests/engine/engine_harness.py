@@ -11,6 +11,7 @@ from gateway.providers.base import Outcome, RunSpec, Work
 from gateway.providers.local.engine import Engine
 from gateway.providers.local.lora import LoraTensors
 from gateway.providers.local.options import EngineOptions
+from whitney.types import PAYLOADS
 
 VOCABULARY = 64
 
@@ -39,7 +40,7 @@ class TestRun:
         return cls(engine, name)
 
     def outcome(self, kind: str, payload: dict[str, Any] | None = None, **work: Any) -> Outcome:
-        return self.engine.execute([Work(self.name, kind, payload or {}, **work)])[0]
+        return self.engine.execute([Work(self.name, kind, complete(kind, payload or {}), **work)])[0]
 
     def do(self, kind: str, payload: dict[str, Any] | None = None, **work: Any) -> dict[str, Any]:
         outcome = self.outcome(kind, payload, **work)
@@ -88,17 +89,23 @@ class TestRun:
         self.engine._runs[self.name].version = next(self.engine._versions)
 
 
+def complete(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """The payload as the gateway hands it over: validated, with every default of the contract in it."""
+    return PAYLOADS[kind].model_validate(payload).model_dump()
+
+
 def training(data: list[dict[str, Any]], loss: str = "cross_entropy", **config: float) -> dict[str, Any]:
     return {"data": data, "loss_function": loss, "loss_config": config}
 
 
 def sampling(prompt: list[int], num_samples: int = 1, *, top: int = 0, **params: Any) -> dict[str, Any]:
-    return {
+    payload = {
         "prompt": {"token_ids": prompt},
         "num_samples": num_samples,
         "sampling_params": {"max_tokens": 8} | params,
         "topk_prompt_logprobs": top,
     }
+    return complete("sample", payload)
 
 
 def ints(values: list[int], shape: list[int] | None = None) -> dict[str, Any]:

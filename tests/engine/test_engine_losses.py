@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from gateway.providers.local.errors import EngineError
-from gateway.providers.local.losses import LOSSES, LossGradient, TrainedTokens, check_loss, evaluate
+from gateway.providers.local.losses import DPPO_VARIANTS, LOSSES, LossGradient, TrainedTokens, evaluate
+
+FUNCTIONS = LOSSES | {f"dppo {variant}": function for variant, function in DPPO_VARIANTS.items()}
 
 
 def tokens(
@@ -32,7 +32,7 @@ def tokens(
 
 
 def loss(name: str, given: TrainedTokens, **config: float) -> float:
-    return float(evaluate(name, given, config).loss.sum())
+    return float(evaluate(FUNCTIONS[name], given, config).loss.sum())
 
 
 def test_cross_entropy_is_the_weighted_negative_logprob() -> None:
@@ -44,7 +44,7 @@ def test_importance_sampling_weighs_the_advantage_by_the_ratio() -> None:
 
 
 def test_ppo_holds_a_good_token_at_its_bound_and_lets_its_gradient_go() -> None:
-    result = evaluate("ppo", tokens([-1.0], [-2.0], [1.0]), {})
+    result = evaluate(FUNCTIONS["ppo"], tokens([-1.0], [-2.0], [1.0]), {})
     assert result.loss.tolist() == pytest.approx([-1.2])
     assert result.gradient.tolist() == [0.0]
     assert result.clipped is not None
@@ -52,7 +52,7 @@ def test_ppo_holds_a_good_token_at_its_bound_and_lets_its_gradient_go() -> None:
 
 
 def test_ppo_keeps_pushing_down_a_bad_token_that_became_likelier() -> None:
-    result = evaluate("ppo", tokens([-1.0], [-2.0], [-1.0]), {})
+    result = evaluate(FUNCTIONS["ppo"], tokens([-1.0], [-2.0], [-1.0]), {})
     assert result.loss.tolist() == pytest.approx([2.718281828])
     assert result.gradient.tolist() == pytest.approx([2.718281828])
 
@@ -68,10 +68,10 @@ def test_ppo_takes_its_bounds_from_the_config_or_from_the_datum_alike() -> None:
 
 
 def test_cispo_clamps_the_coefficient_but_never_the_gradient() -> None:
-    result = evaluate("cispo", tokens([-1.0], [-2.0], [1.0]), {"clip_high_threshold": 4.0})
+    result = evaluate(FUNCTIONS["cispo"], tokens([-1.0], [-2.0], [1.0]), {"clip_high_threshold": 4.0})
     assert result.loss.tolist() == pytest.approx([2.718281828])
     assert result.gradient.tolist() == pytest.approx([-2.718281828])
-    held = evaluate("cispo", tokens([-1.0], [-2.0], [1.0]), {"clip_high_threshold": 2.0})
+    held = evaluate(FUNCTIONS["cispo"], tokens([-1.0], [-2.0], [1.0]), {"clip_high_threshold": 2.0})
     assert held.gradient.tolist() == pytest.approx([-2.0])
 
 
@@ -89,11 +89,37 @@ def test_gspo_keeps_sequences_apart() -> None:
 
 
 def test_dppo_masks_a_good_token_that_became_much_likelier() -> None:
-    result = evaluate("dppo", tokens([-0.2], [-0.6], [1.0]), {})
+    result = evaluate(FUNCTIONS["dppo"], tokens([-0.2], [-0.6], [1.0]), {})
     assert result.loss.tolist() == [0.0]
     assert result.gradient.tolist() == [0.0]
     assert loss("dppo", tokens([-0.2], [-0.6], [1.0]), delta_high=0.5) == pytest.approx(-math.exp(0.4))
     assert loss("dppo", tokens([-0.2], [-0.6], [-1.0])) == pytest.approx(math.exp(0.4))
+
+
+def test_dppo_by_kl_measures_the_move_of_this_token_against_all_others() -> None:
+    p, mu = math.exp(-0.2), math.exp(-0.6)
+    divergence = mu * -0.4 + (1 - mu) * math.log((1 - mu) / (1 - p))
+    assert divergence == pytest.approx(0.19192, abs=1e-5)
+    likelier, unlikelier = tokens([-0.2], [-0.6], [1.0]), tokens([-0.6], [-0.2], [-1.0])
+    assert loss("dppo binary_kl", likelier) == pytest.approx(-math.exp(0.4))  # by total variation it is masked
+    assert loss("dppo binary_kl", likelier, delta_high=divergence - 1e-6) == 0
+    assert loss("dppo binary_kl", likelier, delta_high=divergence + 1e-6) != 0
+    back = p * 0.4 + (1 - p) * math.log((1 - p) / (1 - mu))
+    assert loss("dppo binary_kl", unlikelier, delta_low=back - 1e-6) == 0
+    assert loss("dppo binary_kl", unlikelier, delta_low=back + 1e-6) != 0
+
+
+def test_dppo_by_kl_lets_a_token_return_from_however_far() -> None:
+    assert loss("dppo binary_kl", tokens([-0.01], [-5.0], [-1.0])) == pytest.approx(math.exp(4.99))
+    assert loss("dppo binary_kl", tokens([-5.0], [-0.01], [1.0])) == pytest.approx(-math.exp(-4.99))
+
+
+@pytest.mark.parametrize("sampler", [0.0, 1e-7])
+def test_dppo_by_kl_stands_a_certain_token(sampler: float) -> None:
+    result = evaluate(DPPO_VARIANTS["binary_kl"], tokens([0.0, -0.5, 1e-7], [sampler, sampler, -0.5]), {})
+    assert torch.isfinite(result.loss).all()
+    assert result.clipped is not None
+    assert result.clipped.tolist() == [False, False, True]
 
 
 def test_sapo_gates_softly_and_differently_by_the_sign_of_the_advantage() -> None:
@@ -105,10 +131,10 @@ def test_sapo_gates_softly_and_differently_by_the_sign_of_the_advantage() -> Non
 STOPS_A_GRADIENT = {"cispo", "gspo"}  # by definition; their derivatives have tests of their own
 
 
-@pytest.mark.parametrize("name", sorted(set(LOSSES) - STOPS_A_GRADIENT))
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - STOPS_A_GRADIENT))
 def test_the_derivative_is_the_finite_difference(name: str) -> None:
     given = random_tokens()
-    result = evaluate(name, given, {})
+    result = evaluate(FUNCTIONS[name], given, {})
     for index in range(len(given.logprobs)):
         assert float(result.gradient[index]) == pytest.approx(slope(name, given, index), abs=1e-6)
 
@@ -117,12 +143,12 @@ def test_the_derivative_of_cispo_is_its_coefficient() -> None:
     given = random_tokens()
     coefficient = (given.logprobs - given.sampler_logprobs).exp().clamp(0, 4)
     expected = -given.weights * coefficient * given.advantages
-    torch.testing.assert_close(evaluate("cispo", given, {}).gradient, expected)
+    torch.testing.assert_close(evaluate(FUNCTIONS["cispo"], given, {}).gradient, expected)
 
 
 def test_the_derivative_of_gspo_is_the_sequence_ratio_where_it_is_not_clipped() -> None:
     given = random_tokens(spread=0.05)
-    result = evaluate("gspo", given, {})
+    result = evaluate(FUNCTIONS["gspo"], given, {})
     for sequence in (0, 1):
         own = given.sequence == sequence
         weights, log_ratio = given.weights[own], (given.logprobs - given.sampler_logprobs)[own]
@@ -152,22 +178,7 @@ def slope(name: str, given: TrainedTokens, index: int, width: float = 1e-6) -> f
     return (at(width) - at(-width)) / (2 * width)
 
 
-def test_a_loss_that_is_not_computed_here_is_refused_with_the_ones_that_are() -> None:
-    with pytest.raises(EngineError, match="'ppo_critic' is not computed here; known: \\['cispo'") as caught:
-        check_loss("ppo_critic", {})
-    assert caught.value.code == "unsupported_loss"
-
-
-@pytest.mark.parametrize(
-    ("name", "config"),
-    [("cross_entropy", {"beta": 1.0}), ("ppo", {"epsilon": 0.2}), ("dro", {"clip_low_threshold": 1})],
-)
-def test_a_config_key_of_another_loss_is_refused_by_its_name(name: str, config: dict[str, Any]) -> None:
-    with pytest.raises(EngineError, match=f"loss_config.{next(iter(config))} is not a key of {name}"):
-        check_loss(name, config)
-
-
 def test_an_evaluation_leaves_no_graph_behind() -> None:
-    result: LossGradient = evaluate("ppo", random_tokens(), {})
+    result: LossGradient = evaluate(FUNCTIONS["ppo"], random_tokens(), {})
     assert not result.loss.requires_grad
     assert not result.gradient.requires_grad

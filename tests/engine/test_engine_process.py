@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
-from engine_harness import engine, rl_data, sampling, training
+from engine_harness import complete, engine, rl_data, sampling, training
 
 from gateway.providers.base import ProviderLostError, RunSpec, Work
 from gateway.providers.local import EngineOptions, LocalProvider
@@ -39,7 +39,7 @@ async def run(provider: LocalProvider) -> AsyncIterator[LocalProvider]:
 
 
 async def one(provider: LocalProvider, kind: str, payload: dict[str, object] | None = None, **work: object) -> object:
-    (outcome,) = await provider.execute([Work("run", kind, payload or {}, **work)])  # type: ignore[arg-type] # spread
+    (outcome,) = await provider.execute([Work("run", kind, complete(kind, payload or {}), **work)])  # type: ignore[arg-type] # spread
     assert outcome.error is None, outcome.error
     return outcome.result
 
@@ -64,7 +64,7 @@ async def test_a_whole_cycle_passes_through_the_pipe(run: LocalProvider, tmp_pat
 async def test_another_process_writes_the_same_adapter_to_the_byte(provider: LocalProvider, tmp_path: Path) -> None:
     work = [
         Work("twin", "forward_backward", training(rl_data(), "ppo")),
-        Work("twin", "optim_step", {"optimizer": {"learning_rate": 1e-2}}),
+        Work("twin", "optim_step", complete("optim_step", {"optimizer": {"learning_rate": 1e-2}})),
     ]
     spec = dataclasses.replace(SPEC, run_id="twin")
     await provider.create_run(spec)

@@ -11,15 +11,14 @@ from gateway.emulation import RULES
 CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 EVERYWHERE = {"cross_entropy", "importance_sampling", "ppo", "cispo"}
 LOSSES = {
-    "modal": EVERYWHERE | {"gspo", "ppo_critic", "dppo"},
+    "modal": EVERYWHERE | {"gspo", "dppo"},
     "tinker": EVERYWHERE | {"dro"},
-    "local": EVERYWHERE | {"gspo", "ppo_critic", "dppo", "dro", "sapo"},
+    "local": EVERYWHERE | {"gspo", "dppo", "dro", "sapo"},
 }
 CONFIGS: dict[str, dict[str, float]] = {
     "ppo": CLIP | {"value_clip": 0.2},
     "cispo": CLIP,
     "gspo": CLIP,
-    "ppo_critic": {"value_clip": 0.2},
     "dppo": {"delta_low": 0.2, "delta_high": 0.2},
     "dro": {"beta": 0.1},
     "sapo": {"tau_pos": 1.0, "tau_neg": 1.05},
@@ -27,7 +26,7 @@ CONFIGS: dict[str, dict[str, float]] = {
 
 
 async def _post(caller: Any, loss: str, payload: Any) -> Any:
-    run_id = await caller.open_run(role="critic" if loss == "ppo_critic" else "policy")
+    run_id = await caller.open_run()
     return await caller.post(run_id, 0, "forward_backward", payload)
 
 
@@ -145,16 +144,24 @@ def test_the_engine_itself_is_not_an_emulation() -> None:
     assert not RULES["local"].emulated
 
 
-async def test_a_policy_loss_does_not_train_a_critic_nor_the_other_way_round(caller: Any, payloads: Any) -> None:
-    for role, loss in (("critic", "ppo"), ("policy", "ppo_critic")):
-        run_id = await caller.open_run(role=role)
-        answer = await caller.post(run_id, 0, "forward_backward", payloads.training(loss))
-        assert answer.json()["error"]["details"]["path"] == "payload.loss_function"
+@pytest.mark.parametrize(
+    ("provider", "says"), [("local", "does not compute"), ("modal", "does not compute"), ("tinker", "has no loss")]
+)
+async def test_a_critics_loss_is_refused_as_not_there_yet_where_the_provider_itself_has_it(
+    start: Any, payloads: Any, provider: str, says: str
+) -> None:
+    async with start(rules=provider) as caller:
+        error = (await _post(caller, "ppo_critic", payloads.training("ppo_critic"))).json()["error"]
+        assert error["details"] == {"path": "payload.loss_function", "known": sorted(LOSSES[provider])}
+        assert says in error["message"]
 
 
-async def test_a_critics_values_are_read_before_there_are_any(caller: Any, payloads: Any) -> None:
-    run_id = await caller.open_run(role="critic")
-    reading = payloads.training("ppo_critic", values=None, returns=None)
-    assert (await caller.post(run_id, 0, "forward_backward", reading)).status_code == 422
-    (output,) = (await caller.do(run_id, 0, "forward", reading))["loss_outputs"]
-    assert output["values"]["shape"] == [3]
+@pytest.mark.parametrize("provider", LOSSES)
+async def test_a_critic_is_refused_before_anything_is_allocated(start: Any, provider: str) -> None:
+    async with start(rules=provider) as caller:
+        session_id = await caller.open_session()
+        answer = await caller.send("POST", f"/sessions/{session_id}/runs", caller.run_body(role="critic"))
+        assert answer.status_code == 422
+        assert answer.json()["error"]["details"]["path"] == "role"
+        assert "yet" in answer.json()["error"]["message"]
+        assert caller.provider.created == []

@@ -49,11 +49,11 @@ def test_an_engine_that_is_killed_fails_its_runs_and_the_next_run_lives(tmp_path
         assert psutil.wait_procs([engine], timeout=20)[1] == [], "an engine outlived its gateway"
 
 
-def test_the_engine_trains_as_another_provider_with_another_reduction(tmp_path: Path, payloads: Any) -> None:
-    with (
-        start_gateway(tmp_path, provider="modal", extra_args=["--reduction", "mean"]) as gateway,
-        _client(gateway) as http,
-    ):
+def test_the_engine_trains_as_another_provider_with_another_reduction(
+    tmp_path: Path, payloads: Any, floats: Any
+) -> None:
+    options = ["--reduction", "mean", "--dppo-variant", "binary_kl"]
+    with start_gateway(tmp_path, provider="modal", extra_args=options) as gateway, _client(gateway) as http:
         (row,) = http.get("/capabilities").json()["rows"]
         assert (row["provider"], row["emulated"], row["loss_reduction"]) == ("modal", True, "mean")
         run_id = _open_run(http, "s", provider="modal")
@@ -61,3 +61,7 @@ def test_the_engine_trains_as_another_provider_with_another_reduction(tmp_path: 
         logprobs = result["loss_outputs"][0]["logprobs"]["values"]
         assert result["metrics"]["loss"] == pytest.approx(-(logprobs[1] + logprobs[2]) / 2, rel=1e-5)
         assert _do(http, run_id, 1, "optim_step", payloads.optim_step)["result"]["metrics"]["grad_norm"] > 0
+        # Total variation is never over 1, so that only the divergence can mask here.
+        inputs = {"logprobs": floats(0, -0.1, -0.1), "advantages": floats(0, -1, -1)}
+        dppo = payloads.training("dppo", config={"delta_low": 1.0}, **inputs)
+        assert _do(http, run_id, 2, "forward", dppo)["result"]["metrics"]["clip_fraction"] == 1

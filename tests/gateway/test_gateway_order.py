@@ -226,7 +226,7 @@ async def test_a_provider_that_wrote_no_file_fails_the_operation_and_nothing_els
 ) -> None:
     run_id, other = await caller.open_run(), await caller.open_run()
     with monkeypatch.context() as patch:
-        patch.setattr("gateway.providers.delay._write", lambda path, content: None)
+        patch.setattr("gateway.providers.delay.write_durably", lambda target, write: None)
         await caller.post(run_id, 0, "save_state", {})
         operation = await caller.wait(run_id, 0)
     assert (operation["status"], operation["error"]["code"]) == ("failed", "internal")

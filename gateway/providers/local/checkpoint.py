@@ -11,15 +11,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from gateway.providers.files import METADATA_KEY, write_durably
 from gateway.providers.local.base_weights import BaseWeights
 from gateway.providers.local.errors import EngineError
-from gateway.providers.local.files import write_durably
 from gateway.providers.local.lora import LoraLayout, LoraTensors
 from gateway.providers.local.optimizer import Moments
 
 FORMAT = "whitney-lora-state/1"
-# One entry of JSON: safetensors writes several metadata entries in an order that changes from process to process.
-_METADATA_KEY = "whitney"
 
 
 @dataclass
@@ -49,7 +47,7 @@ def save_state(path: Path, state: TrainingState, base: BaseWeights) -> None:
     if state.gradient is not None:
         parts["gradient"] = state.gradient
     tensors = {f"{part}.{name}": view for part, lora in parts.items() for name, view in lora.named()}
-    write_durably(path, lambda file: save_file(tensors, file, {_METADATA_KEY: json.dumps(metadata, sort_keys=True)}))
+    write_durably(path, lambda file: save_file(tensors, file, {METADATA_KEY: json.dumps(metadata, sort_keys=True)}))
 
 
 def load_state(path: Path, layout: LoraLayout, base: BaseWeights, *, with_optimizer: bool) -> TrainingState:
@@ -62,8 +60,8 @@ def load_state(path: Path, layout: LoraLayout, base: BaseWeights, *, with_optimi
     """
     try:
         with safe_open(path, framework="pt") as file:
-            _check(path.name, json.loads((file.metadata() or {}).get(_METADATA_KEY, "{}")), layout, base)
-            step = json.loads(file.metadata()[_METADATA_KEY])["step"]
+            _check(path.name, json.loads((file.metadata() or {}).get(METADATA_KEY, "{}")), layout, base)
+            step = json.loads(file.metadata()[METADATA_KEY])["step"]
             names = set(file.keys())
 
             def read(part: str) -> LoraTensors | None:

@@ -20,10 +20,11 @@ from gateway.providers.local.errors import EngineError
 from gateway.providers.local.examples import check_tokens
 from gateway.providers.local.forward import Network
 from gateway.providers.local.lora import LoraLayout, LoraTensors, fresh_parameters
+from gateway.providers.local.losses import DPPO_VARIANTS, LOSSES
 from gateway.providers.local.memory import MergedWeights, Snapshots
 from gateway.providers.local.optimizer import Moments, adamw_step
 from gateway.providers.local.options import EngineOptions
-from gateway.providers.local.peft_archive import read_archive, write_archive
+from gateway.providers.local.peft_archive import read_adapter, write_adapter
 from gateway.providers.local.sampler import Sampled, SampleRequest, SamplerLimits, sample
 from gateway.providers.local.scoring import score
 from gateway.providers.local.training import TrainingRequest, run_training
@@ -50,6 +51,7 @@ class Engine:
         self._options = options
         self._progress = progress
         self._folders = {name: models.resolve(name, progress=progress) for name in options.models}
+        self._losses = LOSSES | {"dppo": DPPO_VARIANTS[options.dppo_variant]}
         self._bases: dict[str, BaseWeights] = {}
         self._runs: dict[str, _Run] = {}
         self._versions = itertools.count()
@@ -159,9 +161,7 @@ class Engine:
             )
         if state.moments is None:
             state.moments = Moments.zeros(state.parameters.layout.size)
-        metrics = adamw_step(
-            state.parameters.flat, state.gradient.flat, state.moments, _with_defaults(work.payload["optimizer"])
-        )
+        metrics = adamw_step(state.parameters.flat, state.gradient.flat, state.moments, work.payload["optimizer"])
         state.gradient = None
         run.version = next(self._versions)
         return Outcome({"metrics": metrics})
@@ -178,7 +178,7 @@ class Engine:
 
     def _export_lora(self, run: _Run, work: Work) -> Outcome:
         assert work.output is not None, "the gateway names the file to write"
-        write_archive(work.output, run.state.parameters, run.base.name)
+        write_adapter(work.output, run.state.parameters, run.base.name)
         return Outcome({"format": "peft"})
 
     def _sample(self, batch: list[Work]) -> list[Outcome]:
@@ -189,7 +189,7 @@ class Engine:
 
     def _score(self, batch: list[Work]) -> list[Outcome]:
         sequences = [work.payload["input"]["token_ids"] for work in batch]
-        tops = [work.payload.get("topk", 0) for work in batch]
+        tops = [work.payload["topk"] for work in batch]
         answers = score(self._snapshot_network(batch[0]), sequences, tops, self._options.micro_batch_tokens)
         return [
             Outcome({"logprobs": answer.logprobs, "topk": answer.top}, usage=Usage(prefill_tokens=len(sequence)))
@@ -204,7 +204,8 @@ class Engine:
     def _training_request(self, run: _Run, payload: Mapping[str, Any]) -> TrainingRequest:
         parameters = run.state.parameters
         network = self._merged.network(run.spec.run_id, run.version, run.base, parameters)
-        return TrainingRequest(network, parameters, payload, run.spec.reduction, self._options.micro_batch_tokens)
+        loss = self._losses[payload["loss_function"]]
+        return TrainingRequest(network, parameters, payload, loss, run.spec.reduction, self._options.micro_batch_tokens)
 
     def _base(self, name: str) -> BaseWeights:
         if name not in self._bases:
@@ -228,7 +229,7 @@ def _initial_state(spec: RunSpec, layout: LoraLayout, base: BaseWeights) -> Trai
     if spec.initial is None:
         return TrainingState(fresh_parameters(layout, spec.seed))
     if spec.initial.name.endswith(".tar.gz"):
-        return TrainingState(read_archive(spec.initial, layout))
+        return TrainingState(read_adapter(spec.initial, layout))
     return load_state(spec.initial, layout, base, with_optimizer=spec.with_optimizer)
 
 
@@ -236,12 +237,12 @@ def _sample_request(payload: Mapping[str, Any]) -> SampleRequest:
     params = payload["sampling_params"]
     return SampleRequest(
         prompt=payload["prompt"]["token_ids"],
-        num_samples=payload.get("num_samples", 1),
+        num_samples=payload["num_samples"],
         max_tokens=params["max_tokens"],
-        settings=DrawSettings(params.get("temperature", 1.0), params.get("top_p", 1.0), params.get("top_k") or 0),
-        seed=params.get("seed", 0),
-        stop_tokens=frozenset(params.get("stop_token_ids") or []),
-        prompt_top=payload.get("topk_prompt_logprobs", 0),
+        settings=DrawSettings(params["temperature"], params["top_p"], params["top_k"] or 0),
+        seed=params["seed"],
+        stop_tokens=frozenset(params["stop_token_ids"]),
+        prompt_top=payload["topk_prompt_logprobs"],
     )
 
 
@@ -259,12 +260,6 @@ def _first_of_each(answer: Sampled, count: int) -> list[Any] | None:
     if answer.prompt_top is None:
         return None
     return [entry and entry[:count] for entry in answer.prompt_top]
-
-
-def _with_defaults(optimizer: Mapping[str, Any]) -> dict[str, Any]:
-    """The contract's defaults, for a payload that was posted without them."""
-    defaults = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.0, "grad_clip_norm": 1.0}
-    return defaults | dict(optimizer)
 
 
 def _datum_tokens(payload: Mapping[str, Any]) -> int:

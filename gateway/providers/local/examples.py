@@ -1,4 +1,7 @@
-"""Datums off the wire as the numbers that training needs, with every mistake named by its place."""
+"""Datums off the wire as the numbers that training needs.
+
+The gateway has checked dtypes and shapes; what only the model can say — its vocabulary, its context — is checked here.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gateway.losses import CLIP_KEYS, CLIP_TENSOR_LOSSES
 from gateway.providers.local.errors import EngineError
-from gateway.providers.local.losses import CLIP_TENSOR_LOSSES
 
 _POLICY_INPUTS = ("logprobs", "advantages")
-_CLIP_INPUTS = ("clip_low_threshold", "clip_high_threshold")
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,9 @@ def read_examples(payload: Mapping[str, Any], vocabulary: int, context_tokens: i
     Raises:
         EngineError: `invalid_input`, naming datum and field; `context_exceeded`, naming both lengths.
     """
-    loss, config = payload["loss_function"], payload.get("loss_config") or {}
+    loss = payload["loss_function"]
     return [
-        _read(f"data[{index}]", datum, (loss, config), vocabulary=vocabulary, context_tokens=context_tokens)
+        _read(f"data[{index}]", datum, loss, vocabulary=vocabulary, context_tokens=context_tokens)
         for index, datum in enumerate(payload["data"])
     ]
 
@@ -58,28 +60,12 @@ def check_tokens(where: str, tokens: list[int], vocabulary: int, context_tokens:
         raise EngineError("invalid_input", f"{where}[{place}] is not in the model's vocabulary of {vocabulary} tokens")
 
 
-def _read(
-    where: str,
-    datum: Mapping[str, Any],
-    loss_and_config: tuple[str, Mapping[str, float]],
-    *,
-    vocabulary: int,
-    context_tokens: int,
-) -> Example:
-    loss, config = loss_and_config
+def _read(where: str, datum: Mapping[str, Any], loss: str, *, vocabulary: int, context_tokens: int) -> Example:
     tokens: list[int] = datum["input"]["token_ids"]
     check_tokens(f"{where}.input.token_ids", tokens, vocabulary, context_tokens)
     given = datum["loss_inputs"]
-    targets = _tensor(where, given, "target_tokens", "int64", len(tokens))
-    weights = _tensor(where, given, "weights", "float32", len(tokens))
-    if targets.shape != weights.shape:
-        raise EngineError(
-            "invalid_input",
-            f"{where}.loss_inputs: target_tokens has shape {list(targets.shape)}, weights has {list(weights.shape)}",
-        )
+    targets, weights = _tensor(given["target_tokens"]), _tensor(given["weights"])
     soft = targets.dim() == 2
-    if soft and loss != "cross_entropy":
-        raise EngineError("invalid_input", f"{where}.loss_inputs.target_tokens is 2-D, which {loss} does not take")
     targets, weights = targets.reshape(len(tokens), -1), weights.reshape(len(tokens), -1)
     positions = (weights != 0).any(-1).nonzero()[:, 0]
     targets = targets[positions]
@@ -93,39 +79,20 @@ def _read(
         positions=positions,
         targets=targets,
         weights=weights[positions],
-        inputs={name: values[positions] for name, values in _policy_inputs(where, given, loss, config, len(tokens))},
+        inputs={name: _tensor(given[name])[positions] for name in _per_token_inputs(loss, given)},
         soft=soft,
     )
 
 
-def _policy_inputs(
-    where: str, given: Mapping[str, Any], loss: str, config: Mapping[str, float], length: int
-) -> list[tuple[str, Tensor]]:
+def _per_token_inputs(loss: str, given: Mapping[str, Any]) -> list[str]:
     if loss == "cross_entropy":
         return []
-    wanted = list(_POLICY_INPUTS)
-    if loss in CLIP_TENSOR_LOSSES:
-        for name in _CLIP_INPUTS:
-            if name in given and name in config:
-                raise EngineError("invalid_input", f"{name} is given both in {where}.loss_inputs and in loss_config")
-        wanted += [name for name in _CLIP_INPUTS if name in given]
-    tensors = [(name, _tensor(where, given, name, "float32", length)) for name in wanted]
-    for name, values in tensors:
-        if values.dim() != 1:
-            raise EngineError("invalid_input", f"{where}.loss_inputs.{name} is {values.dim()}-D, it must be 1-D")
-    return tensors
+    bounds = CLIP_KEYS & given.keys() if loss in CLIP_TENSOR_LOSSES else set()
+    return [*_POLICY_INPUTS, *sorted(bounds)]
 
 
-def _tensor(where: str, given: Mapping[str, Any], name: str, dtype: str, length: int) -> Tensor:
+def _tensor(sent: Mapping[str, Any]) -> Tensor:
     """A loss input: int64 as sent, float32 widened to fp64 for the loss."""
-    field = f"{where}.loss_inputs.{name}"
-    if name not in given:
-        raise EngineError("invalid_input", f"{field} is missing; given: {sorted(given)}")
-    sent = given[name]
-    if sent["dtype"] != dtype:
-        raise EngineError("invalid_input", f"{field} has dtype {sent['dtype']}, it must be {dtype}")
-    if sent["shape"][0] != length:
-        raise EngineError("invalid_input", f"{field} has {sent['shape'][0]} rows, input.token_ids has {length}")
-    values = torch.tensor(sent["values"], dtype=torch.int64 if dtype == "int64" else torch.float32)
-    values = values.reshape(sent["shape"])
-    return values if dtype == "int64" else values.double()
+    dtype = torch.int64 if sent["dtype"] == "int64" else torch.float32
+    values = torch.tensor(sent["values"], dtype=dtype).reshape(sent["shape"])
+    return values if dtype == torch.int64 else values.double()

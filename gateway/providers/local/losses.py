@@ -9,12 +9,10 @@ Notation: lp = current log-prob, q = the sampler's, A = advantage, w = weight, r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-
-from gateway.providers.local.errors import EngineError
 
 
 @dataclass(frozen=True)
@@ -100,17 +98,31 @@ def gspo(tokens: TrainedTokens, config: Config) -> Loss:
     return _clipped_objective(tokens, ratio, config)
 
 
-def dppo(tokens: TrainedTokens, config: Config) -> Loss:
+def dppo_binary_tv(tokens: TrainedTokens, config: Config) -> Loss:
     """−w·mask·ratio·A, masked where p − μ has gone too far the advantage's way (binary total variation).
 
     p = exp(lp), μ = exp(q); the mask is 0 for A > 0 and p − μ > delta_high, and for A < 0 and μ − p > delta_low;
     default 0.2 and 0.2.
     """
     moved = tokens.logprobs.detach().exp() - tokens.sampler_logprobs.exp()
-    too_likely = (tokens.advantages > 0) & (moved > config.get("delta_high", 0.2))
-    too_unlikely = (tokens.advantages < 0) & (-moved > config.get("delta_low", 0.2))
-    masked = too_likely | too_unlikely
-    return Loss(-tokens.weights * ~masked * tokens.log_ratio.exp() * tokens.advantages, clipped=masked)
+    return _masked_objective(tokens, config, distance=moved.abs(), moved=moved)
+
+
+def dppo_binary_kl(tokens: TrainedTokens, config: Config) -> Loss:
+    """As `dppo_binary_tv`, with the distance D = μ·(q − lp) + (1 − μ)·log((1 − μ)/(1 − p)).
+
+    D is KL(μ ‖ p) of "this token or any other"; the mask is 0 where it exceeds the delta in the advantage's direction.
+    """
+    current, sampled = tokens.logprobs.detach(), tokens.sampler_logprobs
+    # A log-prob rounded to a hair above 0 leaves the other tokens nothing, not less than nothing.
+    others, sampled_others = (-torch.expm1(logs).clamp(max=0) for logs in (current, sampled))
+    # xlogy, so that a sampler that was certain adds 0 and not 0·∞.
+    divergence = (
+        sampled.exp() * (sampled - current)
+        + torch.xlogy(sampled_others, sampled_others)
+        - torch.xlogy(sampled_others, others)
+    )
+    return _masked_objective(tokens, config, distance=divergence, moved=current - sampled)
 
 
 def sapo(tokens: TrainedTokens, config: Config) -> Loss:
@@ -124,64 +136,42 @@ def sapo(tokens: TrainedTokens, config: Config) -> Loss:
 
 LossFunction = Callable[[TrainedTokens, Config], Loss]
 
-_CLIP_KEYS = frozenset({"clip_low_threshold", "clip_high_threshold"})
+DPPO_VARIANTS: dict[str, LossFunction] = {"binary_tv": dppo_binary_tv, "binary_kl": dppo_binary_kl}
+"""Which of them `dppo` means is the deployment's choice, not the request's."""
 
-# Each loss with the keys its loss_config may have. ppo's value_clip is accepted as the backends do, and has no effect
-# without a critic.
-LOSSES: dict[str, tuple[LossFunction, frozenset[str]]] = {
-    "cross_entropy": (cross_entropy, frozenset()),
-    "importance_sampling": (importance_sampling, frozenset()),
-    "ppo": (ppo, _CLIP_KEYS | {"value_clip"}),
-    "cispo": (cispo, _CLIP_KEYS),
-    "dro": (dro, frozenset({"beta"})),
-    "gspo": (gspo, _CLIP_KEYS),
-    "dppo": (dppo, frozenset({"delta_low", "delta_high"})),
-    "sapo": (sapo, frozenset({"tau_pos", "tau_neg"})),
+LOSSES: dict[str, LossFunction] = {
+    "cross_entropy": cross_entropy,
+    "importance_sampling": importance_sampling,
+    "ppo": ppo,
+    "cispo": cispo,
+    "dro": dro,
+    "gspo": gspo,
+    "dppo": dppo_binary_tv,
+    "sapo": sapo,
 }
-
-CLIP_TENSOR_LOSSES = frozenset({"ppo", "cispo"})
-"""Losses whose bounds may travel as per-token tensors on the datum instead."""
+"""By their names on the wire; what each takes is in `gateway.losses`."""
 
 
-def check_loss(name: str, config: Config) -> None:
-    """Refuse what the engine does not compute, before any work is done.
-
-    Raises:
-        EngineError: `unsupported_loss` or `invalid_loss_config`.
-    """
-    if name not in LOSSES:
-        raise EngineError("unsupported_loss", f"loss_function {name!r} is not computed here; known: {sorted(LOSSES)}")
-    if unknown := sorted(set(config) - LOSSES[name][1]):
-        raise EngineError(
-            "invalid_loss_config", f"loss_config.{unknown[0]} is not a key of {name}; known: {sorted(LOSSES[name][1])}"
-        )
-
-
-def evaluate(name: str, tokens: TrainedTokens, config: Config) -> LossGradient:
+def evaluate(function: LossFunction, tokens: TrainedTokens, config: Config) -> LossGradient:
     """The loss of each token and its derivative with respect to that token's log-prob."""
     logprobs = tokens.logprobs.detach().requires_grad_(True)
-    function, _ = LOSSES[name]
-    loss = function(_with_logprobs(tokens, logprobs), config)
+    loss = function(replace(tokens, logprobs=logprobs), config)
     (gradient,) = torch.autograd.grad(loss.per_token.sum(), logprobs)
     return LossGradient(loss.per_token.detach(), gradient, loss.clipped)
-
-
-def _with_logprobs(tokens: TrainedTokens, logprobs: Tensor) -> TrainedTokens:
-    return TrainedTokens(
-        logprobs,
-        tokens.weights,
-        tokens.sequence,
-        tokens.sampler_logprobs,
-        tokens.advantages,
-        tokens.clip_low,
-        tokens.clip_high,
-    )
 
 
 def _clipped_objective(tokens: TrainedTokens, ratio: Tensor, config: Config) -> Loss:
     low, high = _bounds(tokens, config, 0.8, 1.2)
     free, held = ratio * tokens.advantages, ratio.clamp(low, high) * tokens.advantages
     return Loss(-tokens.weights * torch.minimum(free, held), clipped=held.detach() < free.detach())
+
+
+def _masked_objective(tokens: TrainedTokens, config: Config, *, distance: Tensor, moved: Tensor) -> Loss:
+    """−w·ratio·A without the tokens that are too far away on the side (the sign of `moved`) the advantage pushes to."""
+    too_likely = (tokens.advantages > 0) & (moved > 0) & (distance > config.get("delta_high", 0.2))
+    too_unlikely = (tokens.advantages < 0) & (moved < 0) & (distance > config.get("delta_low", 0.2))
+    masked = too_likely | too_unlikely
+    return Loss(-tokens.weights * ~masked * tokens.log_ratio.exp() * tokens.advantages, clipped=masked)
 
 
 def _bounds(tokens: TrainedTokens, config: Config, low: float, high: float) -> tuple[Tensor, Tensor]:

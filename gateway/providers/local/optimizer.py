@@ -41,7 +41,7 @@ def adamw_step(parameters: Tensor, gradient: Tensor, moments: Moments, options: 
     norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
     if not math.isfinite(norm):
         raise EngineError("non_finite", "optim_step: the accumulated gradient is not finite")
-    limit = options.get("grad_clip_norm")
+    limit = options["grad_clip_norm"]
     if limit and norm > limit:
         gradient.mul_(limit / norm)
     rate, beta1, beta2 = options["learning_rate"], options["beta1"], options["beta2"]

@@ -16,7 +16,8 @@ class EngineOptions:
     `deterministic`: an operation's result depends on its own inputs alone, bit for bit (one thread unless a number is
     given, no batching across operations). `micro_batch_tokens`: unique tokens that pass through the network at one
     time, at about 0.8 MB each in training. `cache_bytes`: keys and values while sampling. `hot_adapters`: runs whose
-    merged weights are kept. `snapshots_in_memory`, `snapshots_per_run`: see `memory.Snapshots`.
+    merged weights are kept. `snapshots_in_memory`, `snapshots_per_run`: see `memory.Snapshots`. `dppo_variant`: the
+    distance by which the loss dppo masks.
     """
 
     models: tuple[str, ...] = ("smollm2-135m-instruct", "tiny")
@@ -28,6 +29,7 @@ class EngineOptions:
     hot_adapters: int = 2
     snapshots_in_memory: int = 4
     snapshots_per_run: int = 64
+    dppo_variant: Literal["binary_tv", "binary_kl"] = "binary_tv"
 
     def __post_init__(self) -> None:
         if not self.models:

@@ -14,7 +14,7 @@ from gateway.providers.local.examples import Example, read_examples
 from gateway.providers.local.forward import Network, final_norm, hidden_states, trained_hidden_states
 from gateway.providers.local.head import TokenLogprobs, token_logprobs
 from gateway.providers.local.lora import LoraTensors
-from gateway.providers.local.losses import LossGradient, TrainedTokens, check_loss, evaluate
+from gateway.providers.local.losses import LossFunction, LossGradient, TrainedTokens, evaluate
 from gateway.providers.local.packing import Pack, pack_sequences
 
 
@@ -25,6 +25,7 @@ class TrainingRequest:
     network: Network
     lora: LoraTensors
     payload: Mapping[str, Any]
+    loss: LossFunction
     reduction: str
     max_tokens: int
 
@@ -36,8 +37,7 @@ def run_training(request: TrainingRequest, gradient: LoraTensors | None) -> dict
         EngineError: bad input (see `examples`, `losses`); `non_finite` when the loss or the gradient is not a number.
     """
     payload, shapes = request.payload, request.network.base.shapes
-    loss, config = payload["loss_function"], payload.get("loss_config") or {}
-    check_loss(loss, config)
+    loss = payload["loss_function"]
     examples = read_examples(payload, shapes.vocabulary, shapes.context_tokens)
     tally = _Tally()
     logprobs = [torch.zeros(len(example.positions), example.targets.shape[1]) for example in examples]
@@ -48,7 +48,7 @@ def run_training(request: TrainingRequest, gradient: LoraTensors | None) -> dict
         batch = _Batch.of(pack, [(number, examples[number]) for number in members])
         current, entropies = _logprobs(request, pack, batch, gradient)
         tokens = batch.trained_tokens(current.detach())
-        result = evaluate(loss, tokens, config)
+        result = evaluate(request.loss, tokens, payload["loss_config"])
         if not bool(torch.isfinite(result.loss).all() and torch.isfinite(result.gradient).all()):
             raise EngineError(
                 "non_finite", f"{loss} is not finite: the policy has moved too far from the sampler's log-probs"

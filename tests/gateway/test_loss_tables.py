@@ -1,0 +1,55 @@
+"""Tables that are kept twice because one side may not import the other: they must say the same.
+
+`algorithms` imports nothing but NumPy, the gateway does not import `algorithms`, and the engine's functions need torch.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from algorithms import MODAL_LOSS_CONFIG_KEYS, PROVIDER_LOSS_SUPPORT, adamw_optimizer
+from gateway.emulation import RULES, ProviderName
+from gateway.losses import LOSS_KEYS, NOT_YET_COMPUTED, REQUIRED_LOSS_INPUTS
+from gateway.providers.local.losses import LOSSES
+from whitney.types import AdamW
+from whitney.types.operation import LossFunction
+
+PROVIDERS: tuple[ProviderName, ...] = get_args(ProviderName)
+
+
+def test_every_provider_of_one_table_is_in_the_other() -> None:
+    assert set(PROVIDER_LOSS_SUPPORT) == set(RULES) == set(PROVIDERS)
+
+
+@pytest.mark.parametrize("provider", ["modal", "tinker"])
+def test_the_callers_table_is_the_emulations_table_of_the_provider(provider: ProviderName) -> None:
+    assert PROVIDER_LOSS_SUPPORT[provider] == RULES[provider].loss_config_keys.keys()
+
+
+def test_the_callers_table_promises_of_local_what_is_computed_today() -> None:
+    assert PROVIDER_LOSS_SUPPORT["local"] == set(RULES["local"].losses)
+
+
+def test_the_engine_computes_every_loss_that_is_accepted() -> None:
+    for rules in RULES.values():
+        assert set(rules.losses) <= LOSSES.keys()
+    assert LOSSES.keys() == LOSS_KEYS.keys() - NOT_YET_COMPUTED == REQUIRED_LOSS_INPUTS.keys()
+
+
+def test_config_keys_of_modal_are_the_same_on_both_sides() -> None:
+    assert dict(RULES["modal"].loss_config_keys) == MODAL_LOSS_CONFIG_KEYS
+
+
+def test_a_loss_takes_the_same_keys_wherever_it_takes_any() -> None:
+    for loss, keys in RULES["modal"].loss_config_keys.items():
+        assert RULES["local"].loss_config_keys[loss] == keys
+
+
+def test_the_wire_names_every_loss_of_the_tables_and_no_other() -> None:
+    assert set(get_args(LossFunction)) == LOSS_KEYS.keys()
+
+
+def test_an_optimizer_without_numbers_is_the_same_for_caller_and_wire() -> None:
+    assert adamw_optimizer(1e-3) == AdamW(learning_rate=1e-3).model_dump()
