@@ -40,7 +40,7 @@ SHOWN = (
 )
 
 
-def reward_curve_svg(rows: Sequence[Row], *, keys: Sequence[str], title: str) -> str:
+def line_chart_svg(rows: Sequence[Row], *, keys: Sequence[str], title: str) -> str:
     """A self-contained SVG line chart of `keys` over cycles (counted from 1); "" when there is no point.
 
     Numbers that are missing, None or not finite leave a gap in their line.
@@ -123,7 +123,7 @@ def run_report_markdown(summary: Row | None, rows: Sequence[Row], *, name: str, 
     parts = [f"# {algorithm} · {name}"]
     if summary is not None:
         parts += [_before_after(summary), _ending(summary)]
-    charts = {title: reward_curve_svg(rows, keys=keys, title=title) for title, keys in CHARTS}
+    charts = {title: line_chart_svg(rows, keys=keys, title=title) for title, keys in CHARTS}
     parts += [_image(svg, title) for title, svg in charts.items() if svg]
     if rows:
         parts.append(_last_cycle(rows[-1]))

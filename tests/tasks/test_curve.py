@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tasks.curve import nice_ticks, reward_curve_svg, run_report_markdown
+from tasks.curve import line_chart_svg, nice_ticks, run_report_markdown
 
 ROWS = [{"cycle": i, "reward_mean": 0.1 + 0.05 * i, "reward_max": 1.0, "grad_norm": 1.5} for i in range(16)]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -29,13 +29,13 @@ def pictures(page: str) -> list[str]:
 
 
 def test_a_curve_has_a_point_for_every_cycle_and_rises_with_the_reward() -> None:
-    found = points(reward_curve_svg(ROWS, keys=["reward_mean"], title="Reward"))
+    found = points(line_chart_svg(ROWS, keys=["reward_mean"], title="Reward"))
     assert len(found) == 16
     assert all(left[0] < right[0] and left[1] > right[1] for left, right in itertools.pairwise(found))
 
 
 def test_points_stand_where_the_axes_say() -> None:
-    svg = reward_curve_svg([{"cycle": 0, "r": 0.0}, {"cycle": 4, "r": 1.0}], keys=["r"], title="t")
+    svg = line_chart_svg([{"cycle": 0, "r": 0.0}, {"cycle": 4, "r": 1.0}], keys=["r"], title="t")
     texts = drawn(svg, "text")
     across = {t.text: float(t.attrib["x"]) for t in texts if t.attrib["text-anchor"] == "middle"}
     up = {t.text: float(t.attrib["y"]) - 4 for t in texts if t.attrib["text-anchor"] == "end"}  # 4: half a letter
@@ -43,7 +43,7 @@ def test_points_stand_where_the_axes_say() -> None:
 
 
 def test_the_legend_names_the_keys_that_were_drawn_and_no_others() -> None:
-    svg = reward_curve_svg(ROWS, keys=["reward_mean", "reward_max", "loss_per_token"], title="Reward")
+    svg = line_chart_svg(ROWS, keys=["reward_mean", "reward_max", "loss_per_token"], title="Reward")
     texts = {text.text for text in drawn(svg, "text")}
     assert {"Reward", "cycle", "reward_mean", "reward_max"} <= texts
     assert "loss_per_token" not in texts
@@ -52,31 +52,31 @@ def test_the_legend_names_the_keys_that_were_drawn_and_no_others() -> None:
 @pytest.mark.parametrize("hole", [None, math.nan, math.inf])
 def test_a_missing_number_leaves_a_gap_instead_of_a_false_line(hole: float | None) -> None:
     rows = [{"cycle": i, "r": hole if i == 2 else 1.0} for i in range(5)]
-    svg = reward_curve_svg(rows, keys=["r"], title="t")
+    svg = line_chart_svg(rows, keys=["r"], title="t")
     (line,) = [path.attrib["d"] for path in drawn(svg, "path") if path.attrib.get("fill") == "none"]
     assert line.count("M") == 2
     assert len(points(svg)) == 4
 
 
 def test_one_cycle_or_a_flat_line_is_drawn_too() -> None:
-    assert len(points(reward_curve_svg([{"cycle": 0, "r": 0.0}], keys=["r"], title="t"))) == 1
-    assert len(points(reward_curve_svg([{"cycle": i, "r": 3.0} for i in range(3)], keys=["r"], title="t"))) == 3
+    assert len(points(line_chart_svg([{"cycle": 0, "r": 0.0}], keys=["r"], title="t"))) == 1
+    assert len(points(line_chart_svg([{"cycle": i, "r": 3.0} for i in range(3)], keys=["r"], title="t"))) == 3
 
 
 def test_nothing_to_draw_is_no_chart() -> None:
-    assert reward_curve_svg([], keys=["r"], title="t") == ""
-    assert reward_curve_svg([{"cycle": 0, "r": math.nan}], keys=["r"], title="t") == ""
+    assert line_chart_svg([], keys=["r"], title="t") == ""
+    assert line_chart_svg([{"cycle": 0, "r": math.nan}], keys=["r"], title="t") == ""
 
 
 def test_a_hostile_name_cannot_break_out_of_the_picture() -> None:
     key = '<script>alert("x")</script>'
-    svg = reward_curve_svg([{"cycle": 0, key: 1.0}], keys=[key], title='"><script>')
+    svg = line_chart_svg([{"cycle": 0, key: 1.0}], keys=[key], title='"><script>')
     assert "<script" not in svg
     assert key in {text.text for text in drawn(svg, "text")}
 
 
 def test_a_picture_brings_its_own_background_and_asks_the_page_for_nothing() -> None:
-    svg = reward_curve_svg(ROWS, keys=["reward_mean"], title="t")
+    svg = line_chart_svg(ROWS, keys=["reward_mean"], title="t")
     assert drawn(svg, "rect")[0].attrib["width"] == ET.fromstring(svg).attrib["width"]
     assert "currentColor" not in svg
 
