@@ -22,6 +22,7 @@ from tasks.report import Report
 from tasks.rewards import RewardPool
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
+from whitney.errors import WhitneyError
 from whitney.labels import FLOW_RUN
 
 
@@ -122,19 +123,26 @@ class Attempt:
         emit("block_saved", cycle=outcome.cycle, state_id=outcome.state_id)
         return outcome
 
+    async def _open_sessions(self) -> int | None:
+        """Sessions of this flow run that are still open, of any attempt; None when the endpoint does not say."""
+        try:
+            return len(await self.client.list_sessions(label=(FLOW_RUN, self.scope.flow_run_id), status="open"))
+        except WhitneyError as error:  # everything is trained, exported and closed: not worth failing for
+            get_run_logger().warning("cannot tell whether a session is still open: %s", error)
+            return None
+
     async def finish(
         self, before: EvaluationOutcome | None, after: EvaluationOutcome | None, adapter: ExportOutcome
     ) -> dict[str, Any]:
         """Close the session, then write and publish the summary."""
         await self.scope.close()
-        still_open = await self.client.list_sessions(label=(FLOW_RUN, self.scope.flow_run_id), status="open")
         summary = {
             **summarize(self.inputs.algorithm, self.config, self.rows, before=before, after=after, adapter=adapter),
             "run_folder": str(self.folder.path),
             "flow_run_id": self.scope.flow_run_id,
             "attempt": self.scope.attempt,
             "seconds": round(time.monotonic() - self._began, 1),
-            "open_sessions": len(still_open),
+            "open_sessions": await self._open_sessions(),
         }
         self.folder.write_summary(summary)
         await self._report.publish(summary, self.rows)

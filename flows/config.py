@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from algorithms import Aggregation, Schedule
 
-PositiveInt = Annotated[int, Field(ge=1)]
+# Upper bounds are far beyond any use: they turn a slip of the keyboard into a message, before it is an overflow.
+PositiveInt = Annotated[int, Field(ge=1, le=1_000_000)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 ProviderName = Literal["local", "modal", "tinker"]
@@ -21,6 +22,15 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 
 class ConfigError(ValueError):
     """The configuration cannot be used. The message lists every mistake, one a line; nothing has been allocated."""
+
+
+def _greedy_or_measurable(temperature: float) -> float:
+    if 0 < temperature < 0.01:
+        raise ValueError("temperature is 0 (greedy) or at least 0.01: logits divided by less overflow")
+    return temperature
+
+
+Temperature = Annotated[float, Field(ge=0, le=100), AfterValidator(_greedy_or_measurable)]
 
 
 class Section(BaseModel):
@@ -48,7 +58,7 @@ class LoraSection(Section):
     """The adapter that is trained (arXiv 2106.09685)."""
 
     rank: Annotated[int, Field(ge=1, le=1024)] = Field(16, description="LoRA rank r.")
-    alpha: Annotated[float, Field(gt=0)] = Field(32.0, description="Scale of the update: alpha / rank.")
+    alpha: Annotated[float, Field(gt=0, le=10_000)] = Field(32.0, description="Scale of the update: alpha / rank.")
 
 
 class DataConfig(Section):
@@ -73,9 +83,11 @@ class SamplingConfig(Section):
     """How rollouts are drawn."""
 
     max_tokens: PositiveInt = Field(64, description="Longest completion, in tokens; capped by the context left.")
-    temperature: NonNegative = Field(1.0, description="RL needs 1: log-probs are the model's own at temperature 1.")
+    temperature: Temperature = Field(1.0, description="RL needs 1: log-probs are the model's own at temperature 1.")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Nucleus; RL needs 1.")
-    top_k: Annotated[int, Field(ge=0)] | None = Field(None, description="Keep the k likeliest tokens; RL needs none.")
+    top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        None, description="Keep the k likeliest tokens; RL needs none."
+    )
 
 
 class RewardConfig(Section):
@@ -84,7 +96,7 @@ class RewardConfig(Section):
     function: str = Field(
         "number", description='exact, number, contains, regex, length, or your own "module:function".'
     )
-    weight: float = Field(1.0, description="Factor in the weighted sum.")
+    weight: Annotated[float, Field(ge=-1e6, le=1e6)] = Field(1.0, description="Factor in the weighted sum.")
     finish_bonus: Fraction = Field(
         0.0,
         description="Share of a correct reply's reward that is paid only if the reply also ended by itself: "
@@ -98,9 +110,9 @@ class RewardConfig(Section):
 class OptimizerConfig(Section):
     """AdamW (arXiv 1711.05101) and the learning rate's course over the cycles."""
 
-    learning_rate: Annotated[float, Field(gt=0)] = Field(5e-4, description="Peak learning rate.")
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = Field(5e-4, description="Peak learning rate.")
     schedule: Schedule = Field("linear", description="Course after the warm-up; a constant rate wobbles at the end.")
-    warmup_cycles: Annotated[int, Field(ge=0)] = Field(0, description="Cycles of linear warm-up.")
+    warmup_cycles: Annotated[int, Field(ge=0, le=1_000_000)] = Field(0, description="Cycles of linear warm-up.")
     final_fraction: Fraction = Field(0.1, description="Share of the peak that is left at the last cycle.")
     beta1: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="Decay of the gradient's running mean.")
     beta2: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="Decay of the squared gradient's mean.")
@@ -114,7 +126,7 @@ class EvaluationConfig(Section):
 
     enabled: bool = Field(True, description="Measure before the first and after the last cycle.")
     samples: PositiveInt = Field(4, description="Completions per held-out prompt at `temperature`.")
-    temperature: NonNegative = Field(1.0, description="0 = greedy (then one sample per prompt is enough).")
+    temperature: Temperature = Field(1.0, description="0 = greedy (then one sample per prompt is enough).")
     greedy: bool = Field(False, description="Also measure one greedy completion per prompt.")
     max_prompts: PositiveInt | None = Field(None, description="Measure on the first so many held-out prompts only.")
     reward: str | None = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tarfile
+import zlib
 from pathlib import Path
 
 from flows.attempt import Attempt
@@ -47,7 +48,7 @@ def unpack_adapter(archive: Path, folder: Path) -> str:
     try:
         with tarfile.open(archive, "r:gz") as tar:
             tar.extractall(folder, filter="data")
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise ValueError(f"{archive}: not a readable adapter archive: {error}") from error
     weights = folder / ADAPTER_WEIGHTS
     if not weights.is_file():

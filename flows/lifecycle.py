@@ -28,7 +28,7 @@ from whitney.client import WhitneyClient
 from whitney.errors import WhitneyError
 from whitney.heartbeat import beat
 from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_FLOW_RUN
-from whitney.lifecycle import close_sessions
+from whitney.lifecycle import close_sessions, could_not_close
 from whitney.types import CreateRun, Initial, LoraConfig
 
 P = ParamSpec("P")
@@ -65,7 +65,14 @@ def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state
         logger.error("cannot tell whether a session of flow run %s is open: %s", flow_run.id, error)  # noqa: TRY400
         return
     for verdict in verdicts:
-        (logger.info if verdict.closed else logger.error)(verdict.message)
+        _tell(verdict.message, closed=verdict.closed)
+
+
+def _tell(message: str, *, closed: bool) -> None:
+    """How a session ended: in the log, and to whoever listens in this process."""
+    logger = get_logger("whitney.lifecycle")
+    (logger.info if closed else logger.error)(message)
+    emit("closed", message=message, closed=closed)
 
 
 def training_flow(name: str) -> FlowDecorator:
@@ -165,13 +172,18 @@ class SessionScope:
         if not self._requested:
             return
         await self._stack.aclose()
-        verdicts = await asyncio.to_thread(
-            close_sessions,
-            self._client.settings,
-            label=(CREATE_KEY, self.create_key),
-            attempts_up_to=self.attempt,
-            deadline_s=HOOK_DEADLINE_S,
-        )
+        try:
+            verdicts = await asyncio.to_thread(
+                close_sessions,
+                self._client.settings,
+                label=(CREATE_KEY, self.create_key),
+                attempts_up_to=self.attempt,
+                deadline_s=HOOK_DEADLINE_S,
+            )
+        except WhitneyError as error:  # told, not raised: it must not hide why the run is being abandoned
+            name = self._session_id or f"the session labelled {CREATE_KEY}={self.create_key}"
+            _tell(could_not_close(name, str(error)), closed=False)
+            return
         for verdict in verdicts:
-            emit("closed", message=verdict.message, closed=verdict.closed)
+            _tell(verdict.message, closed=verdict.closed)
         self._session_id, self._requested = None, False

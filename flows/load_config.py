@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from algorithms.names import did_you_mean
 from flows.config import ConfigError, FlowConfig, GrpoConfig, SftConfig
 
 __all__ = ["CONFIGS", "ConfigError", "load_config", "parse_config"]
@@ -46,8 +46,8 @@ def parse_config(table: Mapping[str, Any], *, where: str = "configuration") -> t
     algorithm = fields.pop("algorithm", None)
     if algorithm not in CONFIGS:
         raise ConfigError(
-            f"{where}: algorithm = {algorithm!r} is not known; known: {', '.join(sorted(CONFIGS))}"
-            f"{_did_you_mean(str(algorithm), CONFIGS)}"
+            f"{where}: algorithm = {algorithm!r} is not known: {did_you_mean(str(algorithm), CONFIGS)}"
+            f"known: {', '.join(sorted(CONFIGS))}"
         )
     model = CONFIGS[algorithm]
     try:
@@ -82,7 +82,7 @@ def _explain(model: type[BaseModel], issue: dict[str, Any]) -> str:
     path = ".".join(str(part) for part in issue["loc"])
     if issue["type"] == "extra_forbidden":
         known = _fields_at(model, issue["loc"][:-1])
-        return f"unknown field {path!r}{_did_you_mean(str(issue['loc'][-1]), known)}; known: {', '.join(sorted(known))}"
+        return f"unknown field {path!r}: {did_you_mean(str(issue['loc'][-1]), known)}known: {', '.join(sorted(known))}"
     value = repr(issue["input"])
     shown = value if len(value) <= 80 else value[:77] + "…"
     return f"{path} = {shown}: {issue['msg'][0].lower()}{issue['msg'][1:]}"
@@ -98,8 +98,3 @@ def _fields_at(model: type[BaseModel], loc: Iterable[str | int]) -> list[str]:
         inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if isinstance(a, type)]
         here = next((a for a in inner if issubclass(a, BaseModel)), here)
     return list(here.model_fields)
-
-
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word, list(known), n=1)
-    return f" — did you mean {close[0]!r}?" if close else ""

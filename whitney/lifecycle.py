@@ -51,11 +51,13 @@ class _Ending:
             ended = ", ".join(f"run {run_id} {status}" for run_id, status in self.runs.items()) or "no runs"
             message = f"{ended}, terminal after {seconds:.0f} s, session {self.session_id} closed"
         else:
-            message = (
-                f"COULD NOT CLOSE {self.session_id}: still billing ({self.problem}); "
-                f"run `whitney reap --session {self.session_id}`"
-            )
+            message = could_not_close(self.session_id, self.problem)
         return Verdict(self.session_id, self.problem is None, self.runs, seconds, message)
+
+
+def could_not_close(session_id: str, problem: str) -> str:
+    """The sentence for the worst case: what is still billing, why, and the command that ends it."""
+    return f"COULD NOT CLOSE {session_id}: still billing ({problem}); run `whitney reap --session {session_id}`"
 
 
 class LifecycleClient:
