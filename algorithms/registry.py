@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from algorithms.losses import require_advertised_loss
+from algorithms.names import did_you_mean
 
 _TRAIN = ("forward_backward", "optim_step", "save_state", "export_lora")
 _ROLLOUT = ("save_weights_for_sampler", "sample")
@@ -60,8 +60,7 @@ def algorithm(name: str) -> Algorithm:
     """
     if name in ALGORITHMS:
         return ALGORITHMS[name]
-    near = difflib.get_close_matches(name, ALGORITHMS, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(name, ALGORITHMS)
     raise ValueError(f"algorithm {name!r} is unknown: {hint}known: {', '.join(sorted(ALGORITHMS))}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -23,13 +22,13 @@ def init(algorithm: str, path: Path | None = None, *, force: Annotated[bool, Par
     force
         Write over a file that is there.
     """
+    from algorithms.names import did_you_mean
     from cli.config_pages import starter_toml
     from flows.load_config import CONFIGS
 
     if algorithm not in CONFIGS:
-        close = get_close_matches(algorithm, CONFIGS, n=1)
-        hint = f" — did you mean {close[0]}?" if close else ""
-        raise UsageError(f"unknown algorithm {algorithm!r}; known: {', '.join(sorted(CONFIGS))}{hint}")
+        hint = did_you_mean(algorithm, CONFIGS)
+        raise UsageError(f"unknown algorithm {algorithm!r}: {hint}known: {', '.join(sorted(CONFIGS))}")
     target = path or Path(f"{algorithm}.toml")
     try:
         with target.open("w" if force else "x", encoding="utf-8") as file:

@@ -46,7 +46,7 @@ def parse_config(table: Mapping[str, Any], *, where: str = "configuration") -> t
     algorithm = fields.pop("algorithm", None)
     if algorithm not in CONFIGS:
         raise ConfigError(
-            f"{where}: algorithm = {algorithm!r} is not known: {did_you_mean(str(algorithm), CONFIGS)}"
+            f"{where}: algorithm = {algorithm!r}: {did_you_mean(str(algorithm), CONFIGS)}"
             f"known: {', '.join(sorted(CONFIGS))}"
         )
     model = CONFIGS[algorithm]

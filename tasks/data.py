@@ -10,13 +10,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from algorithms.names import did_you_mean
 from tasks.datasets import SHIPPED
 from tasks.examples import DataError, Example, example, user
 from tasks.jsonl import read_jsonl
@@ -136,10 +136,8 @@ def _everything(source: DataSource) -> list[Example]:
         train, heldout = SHIPPED[name]()
         return [*train, *heldout]
     if not Path(name).is_file():
-        near = get_close_matches(name, SHIPPED, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
         raise DataError(
-            f"data source {name!r} is unknown: {hint}It is neither a file nor a shipped set "
+            f"data source {name!r} is unknown: {did_you_mean(name, SHIPPED)}It is neither a file nor a shipped set "
             f"({', '.join(SHIPPED)}) nor {REASONING_GYM}TASK"
         )
     return read_jsonl(Path(name))
@@ -154,9 +152,8 @@ def _reasoning_gym(task: str, options: Mapping[str, Any]) -> list[Example]:
             f"{REASONING_GYM}{task} needs the extra 'reasoning': pip install 'whitney-pipelines[reasoning]'"
         ) from None
     if task not in DATASETS:
-        near = get_close_matches(task, DATASETS, n=3)
         raise DataError(
-            f"reasoning-gym has no task {task!r}" + (f": did you mean {' or '.join(near)}?" if near else "")
+            f"reasoning-gym has no task {task!r}: {did_you_mean(task, DATASETS)}its documentation lists them"
         )
     try:
         entries = reasoning_gym.create_dataset(task, **{"size": 500, "seed": 0, **options})

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
+from algorithms.names import did_you_mean
 from tasks import builtin_rewards
 from tasks.builtin_rewards import BUILT_IN, MAY_HANG, UnscorableError
 from tasks.completion import Completion
@@ -173,8 +173,7 @@ def _resolve(name: str) -> Callable[..., Any]:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if ":" not in name:
-        near = get_close_matches(name, BUILT_IN, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(name, BUILT_IN)
         raise ValueError(
             f"reward {name!r} is unknown: {hint}use {', '.join(BUILT_IN)}, or your own function as 'module:function'"
         )

@@ -31,7 +31,7 @@ def test_help_loads_neither_prefect_nor_torch() -> None:
         (["run"], "requires an argument"),
         (["run", "x.toml", "--sett", "a=1"], "--sett"),
         (["run", "no-such.toml"], "no-such.toml: no such file"),
-        (["init", "gpro"], "unknown algorithm 'gpro'; known: grpo, sft — did you mean grpo?"),
+        (["init", "gpro"], "unknown algorithm 'gpro': did you mean 'grpo'? known: grpo, sft"),
         (["serve", "--port", "70000"], "--port 70000: Input should be less than or equal to 65535"),
         (["serve", "--delays", "{"], "Invalid value for --delays"),
         (["serve", "--provider", "openai"], "--provider openai: Input should be 'local'"),

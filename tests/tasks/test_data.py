@@ -113,7 +113,7 @@ def test_an_empty_file_and_a_file_that_is_not_there_are_refused(tmp_path):
     ("source", "said"),
     [
         ("adition-1digit", "did you mean 'addition-1digit'"),
-        ("reasoning-gym:chain_summ", "did you mean chain_sum"),
+        ("reasoning-gym:chain_summ", "did you mean 'chain_sum'"),
     ],
 )
 def test_a_misspelt_source_is_met_with_the_near_name(source, said):
