@@ -12,9 +12,9 @@ GLOSSARY: dict[str, str] = {
     "reward_min": "Smallest of those rewards.",
     "reward_max": "Largest of those rewards.",
     "reward/<function>": "Mean score of one reward function, before its weight.",
-    "accuracy": "Share of the cycle's completions whose reward says that they are correct.",
+    "reward_failures/<reason>": "Completions without a reward because a reward function failed, by how it did.",
     "zero_signal_fraction": "Share of groups whose rewards are all equal: they carry no gradient and are not sent.",
-    "dropped/<reason>": "Completions or examples left out of training, by reason (unscored, too long, …).",
+    "dropped/<reason>": "Completions or examples left out of training, by reason.",
     "prompts_skipped": "Prompts that leave no room for a reply in the model's context; never sent.",
     "completion_tokens_mean": "Mean length of the completions, in tokens, the stop token included.",
     "completion_tokens_max": "Length of the longest completion, in tokens.",
@@ -25,7 +25,6 @@ GLOSSARY: dict[str, str] = {
     "kl_sampler_trainer_k3": "k3 estimate of the same divergence: mean of ratio − 1 − ln ratio; never negative.",
     "ratio_mean": "Mean of exp(lp − q), the trainer's probability of a sampled token over the sampler's; 1 on policy.",
     "ratio_max": "Largest of those ratios.",
-    "clip_fraction": "Share of trained tokens at which the loss's clip or mask acted, as the provider reports it.",
     "entropy": "Estimate of the policy's entropy, nats per token: minus the mean log-prob of what it sampled; "
     "unbiased at temperature 1 only.",
     "loss": "The step's loss as the provider reports it, with the aggregation of the configuration in its weights.",
@@ -33,21 +32,27 @@ GLOSSARY: dict[str, str] = {
     "grad_norm": "Norm of the gradient before clipping.",
     "provider/<name>": "Whatever else the provider reported of the step, under its own name.",
     "learning_rate": "Learning rate of the step; 0 when no step was taken.",
-    "tokens/prefill": "Prompt tokens that sampling and scoring were billed for.",
-    "tokens/sampled": "Tokens drawn.",
-    "tokens/trained": "Tokens of the datums of forward and forward_backward.",
+    "tokens/prefill": "Tokens billed as read: prompts of sample, once a group; sequences of logprobs and forward.",
+    "tokens/sampled": "Tokens billed as drawn.",
+    "tokens/trained": "Tokens billed as trained on: every input token of forward_backward's datums, prompts included.",
     "operations/<kind>": "Whitney operations of one kind (sample, forward_backward, …).",
     "seconds/<kind>": "Seconds from post to answer, added up over the operations of one kind; they overlap.",
     "seconds/cycle": "Wall-clock seconds of the whole cycle.",
 }
 
 
+def entry(key: str) -> str | None:
+    """The glossary's name for a key of a metrics row: the key, or its family; None when there is neither."""
+    if key in GLOSSARY:
+        return key
+    family, slash, _ = key.partition("/")
+    return next((name for name in GLOSSARY if slash and name.startswith(f"{family}/<")), None)
+
+
 def explain(key: str) -> str | None:
     """The sentence for a key of a metrics row; None when there is none. An exact key wins over its family."""
-    family, slash, _ = key.partition("/")
-    if key in GLOSSARY or not slash:
-        return GLOSSARY.get(key)
-    return next((text for name, text in GLOSSARY.items() if name.startswith(f"{family}/<")), None)
+    name = entry(key)
+    return None if name is None else GLOSSARY[name]
 
 
 def glossary_markdown() -> str:

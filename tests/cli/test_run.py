@@ -14,7 +14,7 @@ import pytest
 from cli.app import run_command
 from gateway.launch import GatewayProcess
 from tasks.events import Event, listening
-from tasks.glossary import explain
+from tasks.glossary import GLOSSARY, entry
 from whitney.client import WhitneyClient
 from whitney.errors import ConnectionFailedError
 from whitney.settings import WhitneySettings
@@ -83,18 +83,42 @@ def test_a_run_ends_with_its_numbers_and_where_everything_is(
     assert count_open_sessions(endpoint) == 0
 
 
-SFT = CONFIG.replace('"grpo"', '"sft"').replace("groups_per_cycle = 2\ngroup_size = 4", "batch_size = 4")
+MOODY = """
+from zlib import crc32
+
+def moody(completion):
+    mood = crc32(completion.text.encode()) % 4
+    if mood == 0:
+        raise ValueError("not this one")
+    return float(mood)
+"""
+SFT = CONFIG.replace('"grpo"', '"sft"').replace("groups_per_cycle = 2\ngroup_size = 4", "batch_size = 8")
 SFT = SFT.replace('[[rewards]]\nfunction = "length"\narguments = { target = 6 }\n', "")
 
 
-@pytest.mark.parametrize("text", [CONFIG, SFT], ids=["grpo", "sft"])
-def test_every_metric_that_a_run_writes_is_explained_in_the_glossary(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text(text)
-    assert run_command(["run", str(path), "--name", "metrics"]) == 0
-    rows = [json.loads(line) for line in Path("runs/metrics/metrics.jsonl").read_text().splitlines()]
-    assert len(rows) == 2
-    assert {key for row in rows for key in row if explain(key) is None} == set()
+def metrics_of(name: str, config: Path, *overrides: str) -> list[dict[str, float]]:
+    settings = [word for override in overrides for word in ("--set", override)]
+    assert run_command(["run", str(config), "--name", name, *settings]) == 0
+    return [json.loads(line) for line in Path(f"runs/{name}/metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_glossary_explains_what_runs_write_and_nothing_that_none_does(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs that meet everything: rewards that fail here and there, an answer that is too long to train on."""
+    (tmp_path / "moody_reward.py").write_text(MOODY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # rewards are computed in processes of their own
+    rewards = 'rewards=[{function="length", arguments={target=6}}, {function="moody_reward:moody"}]'
+    rows = metrics_of("all-of-grpo", config, rewards)
+    imitated = tmp_path / "sft.toml"
+    imitated.write_text(SFT)
+    answers = [{"prompt": f"{n}?", "answer": "la" * (4000 if n == 0 else 2)} for n in range(8)]
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    rows += metrics_of("all-of-sft", imitated, "data.source=answers.jsonl", "data.heldout_fraction=0")
+    written = {key for row in rows for key in row}
+    assert {key for key in written if entry(key) is None} == set()
+    assert set(GLOSSARY) - {entry(key) for key in written} == set()
 
 
 def test_input_that_cannot_work_is_a_message_and_leaves_nothing_open(
