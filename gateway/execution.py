@@ -6,7 +6,8 @@ import asyncio
 import secrets
 import sqlite3
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.ledger import Ended, FileRecord
@@ -21,7 +22,13 @@ PROVIDER_LOST = WireErrorDetail(
     code="provider_lost",
     message="the process that held the weights ended; open a new run from the last saved state",
 )
+LEDGER_FAILED = WireErrorDetail(
+    code="ledger_failed",
+    message="what this operation did could not be recorded (is the disk full?), so its run has ended: make room, and "
+    "open a new run from the last saved state",
+)
 
+_RETRY_EVERY_S = 1.0
 _FILE_KINDS = {"save_state": ("state", "st"), "export_lora": ("artifact", "art")}
 
 
@@ -30,11 +37,21 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(12)}"
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a run ended; `error` is what becomes of an operation that is on record as running."""
+
+    status: str
+    reason: str | None
+    error: WireErrorDetail
+
+
 class Executor:
     """The one place that hands work to the provider, one batch at a time.
 
     `live` holds the queues of runs that are not terminal. A run's end is decided in `settle`, at once and without
-    waiting for the provider; its weights are released between two batches.
+    waiting for the provider; its weights are released between two batches. An end that the ledger could not take is
+    owed to it, and offered again until it is on record.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -47,6 +64,7 @@ class Executor:
         self._clock = parts.clock
         self._turn = asyncio.Lock()
         self._ended: list[str] = []
+        self._owed: dict[str, _End] = {}
         self._begun = 0
         self.live: dict[str, RunQueue] = {}
 
@@ -67,15 +85,34 @@ class Executor:
             await self._release_ended()
             if turn is not None:
                 await self._guarded(turn)
+                await self._release_ended()  # at once, for the next turn may be long in coming
 
     async def _guarded(self, turn: Turn) -> None:
-        """Execute a turn; should the ledger itself fail (a full disk), give up the run and serve the others."""
+        """Execute a turn; should recording it fail (a full disk), give up the run and serve the others."""
         try:
             await self._execute(turn)
-        except sqlite3.Error as error:
+        except Exception as error:
             report(f"recording operations of {turn.queue.run_id}", error)
-            with suppress(sqlite3.Error):
-                self.fail(turn.queue, "ledger_failed")
+            self.fail(turn.queue, LEDGER_FAILED.code)
+
+    async def record_owed_forever(self) -> None:
+        """Offer the ledger what it could not take, until cancelled."""
+        while True:
+            await asyncio.sleep(_RETRY_EVERY_S)
+            self.record_owed()
+
+    def record_owed(self) -> None:
+        """Record the ends that are owed to the ledger, as far as it takes them, and wake who waits for them."""
+        for run_id, end in list(self._owed.items()):
+            try:
+                with self._ledger.transaction():
+                    seq_ids = self._ledger.operations.end_all(run_id, end.error)
+                    self._ledger.runs.set_status(run_id, end.status, end.reason)
+            except sqlite3.Error:
+                return  # said already, where the first recording failed
+            del self._owed[run_id]
+            for seq_id in seq_ids:
+                self._doorbell.ring((run_id, seq_id))
 
     def settle(self, queue: RunQueue) -> None:
         """End a run whose life cycle has come to its end: drained when finishing, nothing running when cancelling."""
@@ -85,20 +122,27 @@ class Executor:
             self._close(queue, "cancelled")
         self._scheduler.wake()
 
-    def fail(self, queue: RunQueue, reason: str) -> None:
-        """End a run that cannot go on; what is queued behind is cancelled."""
-        self._close(queue, "failed", reason)
+    def fail(self, queue: RunQueue, reason: str, error: WireErrorDetail = LEDGER_FAILED) -> None:
+        """End a run that cannot go on: what is queued is cancelled, what is still running has failed with `error`."""
+        self._close(queue, "failed", reason, error)
 
-    def _close(self, queue: RunQueue, status: str, reason: str | None = None) -> None:
-        with self._ledger.transaction():
-            cancelled = self._ledger.operations.cancel_queued(queue.run_id)
-            self._ledger.runs.set_status(queue.run_id, status, reason)
+    def end_unserved(self, run_id: str, reason: str | None) -> None:
+        """End a run that the ledger holds for alive and nobody serves: as it is owed, else as cancelled."""
+        self._owed.setdefault(run_id, _End("cancelled", reason, LEDGER_FAILED))
+        self.record_owed()
+
+    def _close(
+        self, queue: RunQueue, status: str, reason: str | None = None, error: WireErrorDetail = LEDGER_FAILED
+    ) -> None:
+        if self.live.pop(queue.run_id, None) is None:
+            return
         queue.status = status
-        del self.live[queue.run_id]
-        self._ended.append(queue.run_id)
         self._scheduler.remove(queue)
-        for seq_id in cancelled:
-            self._doorbell.ring((queue.run_id, seq_id))
+        self._ended.append(queue.run_id)
+        self._owed[queue.run_id] = _End(status, reason, error)
+        self.record_owed()
+        if queue.run_id in self._owed:
+            logger.error("the end of %s (%s) is not on record yet: the ledger cannot be written", queue.run_id, status)
 
     async def _release_ended(self) -> None:
         while self._ended:
@@ -195,15 +239,15 @@ class Executor:
         )
 
     def _record(self, queue: RunQueue, endings: list[Ended], files: list[FileRecord]) -> None:
-        queue.running = False
-        failed = next((ended for ended in endings if ended.status == "failed"), None)
         with self._ledger.transaction():
             self._ledger.operations.end(queue.run_id, endings)
             for record in files:
                 self._ledger.files.add(record)
-            if failed is not None and queue.run_id in self.live:
-                self.fail(queue, _reason(failed))
-        if failed is None:
+        queue.running = False
+        failed = next((ended for ended in endings if ended.status == "failed"), None)
+        if failed is not None:
+            self.fail(queue, _reason(failed))
+        else:
             self.settle(queue)
         for ended in endings:
             self._doorbell.ring((queue.run_id, ended.seq_id))
@@ -215,7 +259,7 @@ class Executor:
         """
         logger.error("the provider is gone; %d runs are lost with it", len(self.live))
         for queue in list(self.live.values()):
-            self.fail(queue, "provider_lost")
+            self.fail(queue, PROVIDER_LOST.code, PROVIDER_LOST)
         self._ended.clear()
         try:
             await self._provider.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -86,6 +87,7 @@ class Gateway:
             parts.capabilities[row.model] = row.model_copy(update=own)
         self._background = [
             asyncio.create_task(self._executor.run_forever()),
+            asyncio.create_task(self._executor.record_owed_forever()),
             asyncio.create_task(self._sweep_forever()),
         ]
         for task in self._background:
@@ -121,7 +123,10 @@ class Gateway:
     async def _sweep_forever(self) -> None:
         while self._parts.session_ttl_s > 0:
             await asyncio.sleep(min(_SWEEP_EVERY_S, max(0.05, self._parts.session_ttl_s / 4)))
-            self.sessions.expire()
+            try:
+                self.sessions.expire()
+            except sqlite3.Error as error:  # a full disk: the next sweep tries again
+                report("closing silent sessions", error)
 
 
 def _report_end(task: asyncio.Task[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 from gateway.emulation import check_role
@@ -12,7 +13,6 @@ from gateway.files import FileRules
 from gateway.ledger import RunRecord, SessionRecord
 from gateway.parts import Parts
 from gateway.providers.base import ProviderLostError, RunSpec
-from gateway.queues import RunQueue
 from gateway.validation import digest
 from whitney.types import CreateRun, Initial
 
@@ -84,7 +84,9 @@ class RunRules:
                     f"run {run_id} holds operations behind seq_id {queue.missing}, which was never posted: "
                     "post it, or cancel the run",
                 )
-            self._move(queue, "finishing")
+            self._ledger.runs.set_status(run_id, "finishing")
+            queue.status = "finishing"
+            self._executor.settle(queue)
         return self.get(run_id)
 
     def cancel(self, run_id: str, reason: str | None = None) -> RunRecord:
@@ -92,13 +94,19 @@ class RunRules:
 
         A run that is terminal stays what it is: whoever cleans up need not know how a run ended.
         """
-        self.get(run_id)
+        run = self.get(run_id)
         queue = self._executor.live.get(run_id)
-        if queue is not None and queue.status != "cancelling":
+        if queue is None and not run.terminal:
+            self._executor.end_unserved(run_id, reason)
+        elif queue is not None and queue.status != "cancelling":
+            with self._ledger.transaction():
+                cancelled = self._ledger.operations.cancel_queued(run_id)
+                self._ledger.runs.set_status(run_id, "cancelling", reason)
             queue.waiting.clear()
-            for seq_id in self._ledger.operations.cancel_queued(run_id):
+            for seq_id in cancelled:
                 self._doorbell.ring((run_id, seq_id))
-            self._move(queue, "cancelling", reason)
+            queue.status = "cancelling"
+            self._executor.settle(queue)
         return self.get(run_id)
 
     async def stop(self) -> None:
@@ -107,11 +115,6 @@ class RunRules:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _move(self, queue: RunQueue, status: str, reason: str | None = None) -> None:
-        self._ledger.runs.set_status(queue.run_id, status, reason)
-        queue.status = status
-        self._executor.settle(queue)
 
     def _spec(self, request: CreateRun) -> RunSpec:
         if request.provider != self._rules.name:
@@ -160,10 +163,10 @@ class RunRules:
                 raise GatewayError(503, "provider_lost", message, retryable=True) from None
             try:
                 self._require_open(session_id)  # its owner may have closed it meanwhile
-            except GatewayError:
+                self._ledger.runs.add(spec.run_id, session_id, body, request, self._clock())
+            except (GatewayError, sqlite3.Error):
                 await self._provider.release_run(spec.run_id)
                 raise
-            self._ledger.runs.add(spec.run_id, session_id, body, request, self._clock())
         self._executor.begin(spec.run_id)
         return self.get(spec.run_id)
 
@@ -184,6 +187,6 @@ def session_closed(session: SessionRecord) -> GatewayError:
 def not_active(run: RunRecord) -> GatewayError:
     """409: the run takes no operations any more."""
     because = f" ({run.reason})" if run.reason else ""
-    return conflict(
-        "run_not_active", f"run {run.run_id} is {run.status}{because}", status=run.status, reason=run.reason
-    )
+    # Active on record, yet nobody serves it: the ledger could not take its end.
+    status = "ended, which could not be recorded yet" if run.status == "active" else run.status
+    return conflict("run_not_active", f"run {run.run_id} is {status}{because}", status=run.status, reason=run.reason)

@@ -57,10 +57,13 @@ class Database:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            # A COMMIT that fails (a full disk) can leave the transaction open, and later statements would join it;
+            # or SQLite has rolled back by itself.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
 
     def execute(self, sql: str, *parameters: Any) -> int:
         """Run a statement; how many rows it changed."""

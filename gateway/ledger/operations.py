@@ -100,12 +100,13 @@ class Operations:
                 )
 
     def end(self, run_id: str, endings: Sequence[Ended]) -> None:
-        """Record results and bill them, all or none."""
+        """Record results and bill them, all or none; what has ended already stays as it is."""
         with self.database.transaction():
             for ended in endings:
-                self.database.execute(
+                changed = self.database.execute(
                     "UPDATE operations SET status = ?, payload = NULL, result = ?, error = ?,"
-                    " prefill_tokens = ?, sampled_tokens = ?, trained_tokens = ? WHERE run_id = ? AND seq_id = ?",
+                    " prefill_tokens = ?, sampled_tokens = ?, trained_tokens = ?"
+                    " WHERE run_id = ? AND seq_id = ? AND status IN ('queued', 'running')",
                     ended.status,
                     None if ended.result is None else pack(ended.result),
                     None if ended.error is None else ended.error.model_dump_json(),
@@ -115,7 +116,7 @@ class Operations:
                     run_id,
                     ended.seq_id,
                 )
-                if ended.status != "cancelled":
+                if changed and ended.status != "cancelled":
                     self._bill(run_id, ended)
 
     def _bill(self, run_id: str, ended: Ended) -> None:
@@ -140,6 +141,17 @@ class Operations:
             run_id,
         )
         return [row["seq_id"] for row in rows]
+
+    def end_all(self, run_id: str, error: WireErrorDetail) -> list[int]:
+        """The run has ended, and so does all that is left of it: running → failed with `error`, queued → cancelled."""
+        with self.database.transaction():
+            rows = self.database.all(
+                "UPDATE operations SET status = 'failed', payload = NULL, error = ? WHERE run_id = ?"
+                " AND status = 'running' RETURNING seq_id",
+                error.model_dump_json(),
+                run_id,
+            )
+            return [row["seq_id"] for row in rows] + self.cancel_queued(run_id)
 
     def abandon_unfinished(self, error: WireErrorDetail) -> None:
         """After a restart: what was running failed with `error`, what was queued is cancelled."""
