@@ -45,10 +45,12 @@ def run(
     from cli.terminal import sayer
     from cli.training import show_summary, train
     from flows.load_config import load_config
+    from flows.prepare import check_inputs
 
     if name is not None:
         overrides = (*overrides, f"name={json.dumps(name)}")
     algorithm, checked = load_config(config, overrides)
+    check_inputs(algorithm, checked)  # before a gateway is started: a mistake is told in a moment
     console = Console()
     with interruptible():
         if checked.credentials_block is not None:

@@ -144,6 +144,10 @@ class Attempt:
             "seconds": round(time.monotonic() - self._began, 1),
             "open_sessions": await self._open_sessions(),
         }
+        if not summary["operations"].get("optim_step"):
+            get_run_logger().warning(
+                "nothing was trained: no group had rewards that differ; the adapter is as it began"
+            )
         self.folder.write_summary(summary)
         await self._report.publish(summary, self.rows)
         emit("finished", **summary)

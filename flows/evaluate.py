@@ -9,7 +9,7 @@ from algorithms.sft import sft_data
 from flows.attempt import Attempt
 from flows.lifecycle import block_flow
 from flows.outcome import EvaluationOutcome
-from flows.rollout import draw
+from flows.rollout import draw, require_some_scored
 from tasks.events import emit
 from tasks.operations import forward, in_order
 from tasks.policy import Opaque, Policy
@@ -66,6 +66,7 @@ async def _measure(
     seeds = [request_seed(attempt.config.seed, 0, place, seed_round) for place in range(len(inputs.heldout))]
     groups, skipped = await draw(attempt, policy, inputs.heldout, seeds, num_samples=samples, temperature=temperature)
     scored = await score(inputs.renderer, Opaque(groups), inputs.evaluation_rewards, attempt.pool)
+    require_some_scored(scored, "the held-out evaluation")
     return scored.groups, skipped
 
 

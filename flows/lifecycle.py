@@ -18,6 +18,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 from prefect.logging import get_logger
+from prefect.runtime import flow_run as current_flow_run
 
 from flows.config import FlowConfig
 from tasks.credentials import settings_for
@@ -82,12 +83,20 @@ def training_flow(name: str) -> FlowDecorator:
     """
     return prefect_flow(
         name=name,
+        flow_run_name=_configured_name,
         retries=0,
         persist_result=False,
         on_failure=[close_sessions_of_flow_run],
         on_crashed=[close_sessions_of_flow_run],
         on_cancellation=[close_sessions_of_flow_run],
     )
+
+
+def _configured_name() -> str:
+    """The run's own name, as its folder has it; else the one that Prefect made up."""
+    config = current_flow_run.parameters.get("config")
+    name = config.get("name") if isinstance(config, dict) else getattr(config, "name", None)
+    return str(name or current_flow_run.name)
 
 
 def block_flow(name: str, run_name: str = "{block.label}") -> FlowDecorator:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-Row = dict[str, float]
+Row = dict[str, int | float]
 """One cycle's metrics; every key is explained in `tasks.glossary`."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import models
 from algorithms import ALGORITHMS, require_advertised_loss, require_runnable
 from flows.config import ConfigError, DataConfig, FlowConfig
-from flows.prepared import Prepared
+from flows.prepared import Prepared, evaluation_terms, reward_terms
 from tasks import data as data_sets
 from tasks import rewards
 from tasks.completion import Completion
@@ -105,6 +105,19 @@ def _capability(rows: Sequence[CapabilityRow], config: FlowConfig, renderer: Ren
             "token ids would mean other words. Set model.tokenizer to the model's own folder"
         )
     return row
+
+
+def check_inputs(algorithm: str, config: FlowConfig) -> None:
+    """What can be checked without an endpoint: the loss table, data, template, reward functions.
+
+    Raises:
+        ConfigError, DataError, RenderingError, ModelError: as `prepare`.
+    """
+    with _as_config_error():
+        for loss in ALGORITHMS[algorithm].losses:
+            require_advertised_loss(config.model.provider, loss)
+        rewards.check_spec([*reward_terms(config), *evaluation_terms(config)])
+    _load(config)
 
 
 async def _refuse_what_cannot_run(prepared: Prepared) -> None:

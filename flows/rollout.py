@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from prefect.logging import get_run_logger
+
 from algorithms import GroupData, length_stats, request_seed, reward_stats, stop_shares, zero_signal_fraction
 from flows.attempt import Attempt
 from flows.config import GrpoConfig
@@ -13,7 +15,7 @@ from flows.outcome import Row
 from tasks.examples import Example
 from tasks.operations import current_sampler, in_order, sample
 from tasks.policy import Opaque, Policy
-from tasks.scoring import Group, score
+from tasks.scoring import Group, RewardError, Scored, score
 
 
 async def draw(
@@ -52,7 +54,27 @@ async def sample_groups(attempt: Attempt, policy: Policy, config: GrpoConfig, cy
         temperature=config.sampling.temperature,
     )
     scored = await score(attempt.inputs.renderer, Opaque(groups), attempt.inputs.rewards, attempt.pool)
+    require_some_scored(scored, f"cycle {cycle + 1}")
     return Rollouts(groups, skipped, scored.failures)
+
+
+def require_some_scored(scored: Scored, where: str) -> None:
+    """Stop where not one completion could be scored: going on would be paid for and teach nothing.
+
+    A part that fails is counted, logged, and left out.
+
+    Raises:
+        RewardError: no completion has a reward; the message says why.
+    """
+    if not scored.failures:
+        return
+    rewards = [reward for group in scored.groups for reward in group.rewards]
+    unscored = sum(reward is None for reward in rewards)
+    reasons = ", ".join(f"{reason} ({count} times)" for reason, count in scored.failures.most_common())
+    message = f"{where}: {unscored} of {len(rewards)} completions could not be scored: {reasons}"
+    if unscored == len(rewards):
+        raise RewardError(message)
+    get_run_logger().warning(message)
 
 
 class Rollouts(NamedTuple):

@@ -60,6 +60,10 @@ class Group:
         ]
 
 
+class RewardError(ValueError):
+    """A reward function that scores nothing at all; the message names the function, why, and how often."""
+
+
 class Scored:
     """Groups with their rewards, and why some completions have none."""
 

@@ -121,10 +121,12 @@ async def test_rewards_that_raise_or_are_no_number_are_counted_and_the_rest_is_t
 ) -> None:
     graders = tmp_path / "moody_graders.py"
     graders.write_text(
+        "import zlib\n"
         "def moody(completion):\n"
-        "    if completion.token_count % 3 == 0:\n"
+        "    mood = zlib.crc32(completion.text.encode()) % 4\n"
+        "    if mood == 0:\n"
         "        raise RuntimeError('a bad day')\n"
-        "    return float('nan') if len(completion.text) % 2 else 1.0 / completion.token_count\n"
+        "    return float('nan') if mood == 1 else float(mood)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     summary = await flows.grpo(
@@ -183,3 +185,17 @@ async def test_the_same_flows_run_against_what_each_provider_accepts(
     assert trained["operations"]["forward_backward"] >= 1
     assert (trained["provider"], trained["open_sessions"]) == (provider, 0)
     assert (taught["operations"]["optim_step"], taught["open_sessions"]) == (2, 0)
+
+
+async def test_a_reward_that_scores_nothing_stops_the_run_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks.scoring import RewardError
+
+    (tmp_path / "broken_graders.py").write_text("def broken(completion):\n    return completion.answr\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rewards = [{"function": "broken_graders:broken"}]
+    config = grpo_config(tmp_path, name="broken", rewards=rewards, evaluation={"enabled": False})
+    with pytest.raises(RewardError, match=r"cycle 1: 16 of 16 completions could not be scored: .*AttributeError"):
+        await flows.grpo(config)
+    assert {status for _, status in await sessions()} <= {"closed"}
