@@ -58,6 +58,7 @@ class SessionRules:
             "runs": [self._runs.on_the_wire(run) for run in self._runs_of(session.session_id)],
             "reason": session.reason,
             "heartbeat_age_s": self._silent_s(session),
+            "ttl_s": self._ttl_s or None,
         }
 
     def heartbeat(self, session_id: str) -> SessionRecord:

@@ -12,13 +12,31 @@ from whitney.errors import ConflictError, NotFoundError, WhitneyError
 
 logger = logging.getLogger(__name__)
 
-# The default TTL is 30 minutes: a beat may be lost a dozen times before anybody notices.
-EVERY_S = 60.0
+LONGEST_S = 60.0
+"""The longest pause between two beats, where the endpoint's TTL does not ask for a shorter one."""
+
+
+def pause_s(ttl_s: float | None) -> float:
+    """Seconds between two beats of a session that expires after `ttl_s` of silence; None or 0: never.
+
+    A third of the TTL: two beats in a row may be lost before the session is.
+    """
+    return min(LONGEST_S, ttl_s / 3) if ttl_s else LONGEST_S
 
 
 @asynccontextmanager
-async def beat(client: WhitneyClient, session_id: str, *, every_s: float = EVERY_S) -> AsyncIterator[None]:
-    """Beat a session in the background while the block runs. A beat that fails is logged, and the next one comes."""
+async def beat(
+    client: WhitneyClient, session_id: str, *, every_s: float | None = None, ttl_s: float | None = None
+) -> AsyncIterator[None]:
+    """Beat a session in the background while the block runs. A beat that fails is logged, and the next one comes.
+
+    Args:
+        client: of the endpoint.
+        session_id: the session.
+        every_s: seconds between two beats; by default as often as `ttl_s` asks for.
+        ttl_s: the session's own `ttl_s`, as the endpoint has answered it.
+    """
+    every_s = pause_s(ttl_s) if every_s is None else every_s
     task = asyncio.create_task(_beat(client, session_id, every_s), name=f"whitney-heartbeat-{session_id}")
     try:
         yield

@@ -45,7 +45,15 @@ async def test_a_ttl_of_zero_never_expires_a_session(start: Any) -> None:
         session_id = await caller.open_session()
         caller.clock.now += 1e9
         caller.gateway.sessions.expire()
-        assert (await caller.get(f"/sessions/{session_id}"))["status"] == "open"
+        session = await caller.get(f"/sessions/{session_id}")
+        assert (session["status"], session["ttl_s"]) == ("open", None)
+
+
+async def test_a_session_says_how_long_its_owner_may_be_silent(start: Any) -> None:
+    async with start(session_ttl_s=90) as caller:
+        session_id = await caller.open_session()
+        assert (await caller.get(f"/sessions/{session_id}"))["ttl_s"] == 90
+        assert (await caller.send("POST", f"/sessions/{session_id}/heartbeat")).json()["ttl_s"] == 90
 
 
 async def test_an_expired_session_is_closed_only_after_its_running_operation(caller: Any, payloads: Any) -> None:

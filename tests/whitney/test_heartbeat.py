@@ -9,7 +9,7 @@ import pytest
 from scripted_endpoint import FakeTime, settings
 
 from whitney.client import WhitneyClient
-from whitney.heartbeat import beat
+from whitney.heartbeat import beat, pause_s
 
 
 class Pulse:
@@ -45,6 +45,19 @@ async def test_a_session_is_beaten_while_the_block_runs_and_no_longer() -> None:
         beats = pulse.beats
         await asyncio.sleep(0.01)
         assert pulse.beats == beats
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "pause"), [(None, 60), (0, 60), (1800, 60), (180, 60), (30, 10), (0.3, pytest.approx(0.1))]
+)
+def test_two_beats_may_be_lost_before_a_session_is(ttl_s: float | None, pause: float) -> None:
+    assert pause_s(ttl_s) == pause
+
+
+async def test_a_short_lived_session_is_beaten_as_often_as_it_asks_for() -> None:
+    pulse = Pulse()
+    async with pulse.client() as client, beat(client, "ses_1", ttl_s=0.003):
+        await asyncio.wait_for(pulse.three_beats.wait(), 30)
 
 
 async def test_beats_that_fail_for_now_are_told_and_the_next_one_comes(caplog: pytest.LogCaptureFixture) -> None:

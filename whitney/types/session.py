@@ -20,7 +20,10 @@ class CreateSession(WireRequest):
 
 
 class Session(WireAnswer):
-    """A session with its runs."""
+    """A session with its runs.
+
+    `ttl_s`: seconds without a heartbeat after which the endpoint cancels and closes it; None or 0: never.
+    """
 
     session_id: str
     status: SessionStatus
@@ -28,6 +31,7 @@ class Session(WireAnswer):
     runs: list[Run] = Field(default_factory=list)
     reason: str | None = None
     heartbeat_age_s: float | None = None
+    ttl_s: float | None = None
 
 
 class SessionList(WireAnswer):
