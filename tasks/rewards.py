@@ -165,7 +165,9 @@ def _check_call(term: RewardTerm, function: Callable[..., Any]) -> None:
     except TypeError as error:
         known = ", ".join(list(signature.parameters)[1:]) or "none"
         raise ValueError(
-            f"reward {term.function!r} does not fit the arguments {sorted(term.arguments)}: {error} (it takes {known})"
+            f"reward {term.function!r} is called as f(completion, **arguments) with the arguments "
+            f"{sorted(term.arguments)}: {error} (beside completion it takes {known}). The completion has .text, "
+            ".finished, .token_count, .prompt and .example (.example.answer is the reference)"
         ) from None
 
 
