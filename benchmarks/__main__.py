@@ -1,7 +1,7 @@
 """`make bench`: every benchmark, one after another, as a table and as benchmarks/results.json.
 
 Each measures something of ours beside a peer or a baseline in the same run; the ratios are what to quote, for the
-machine may be shared. `--quick` measures less of each; `--only NAME` one of them.
+machine may be shared. A target stands beside its figure. `--quick` measures less of each; `--only NAME` one of them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cycle, datums, engine
+from benchmarks import cycle, datums, engine, learning
+from benchmarks.figures import Figure, table
 
-BENCHMARKS: dict[str, Callable[[bool], dict[str, Any]]] = {
+BENCHMARKS: dict[str, Callable[[bool], list[Figure]]] = {
     "datums": datums.run,
     "engine": engine.run,
     "cycle": cycle.run,
+    "learning": learning.run,
 }
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -34,11 +36,10 @@ def main() -> None:
     for name, run in BENCHMARKS.items():
         if arguments.only in {None, name}:
             began = time.monotonic()
-            found[name] = run(arguments.quick)
-            print(f"\n{name}  ({time.monotonic() - began:.0f} s)")
-            for key, value in found[name].items():
-                print(f"  {key:<36}{value:>12.2f}" if isinstance(value, float) else f"  {key:<36}{value!s:>12}")
-    RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+            figures = run(arguments.quick)
+            print(f"\n{name}  ({time.monotonic() - began:.0f} s)\n{table(figures)}", flush=True)
+            found[name] = {figure.name: figure.record() for figure in figures}
+    RESULTS.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"\nwritten to {RESULTS}")
 
 

@@ -3,21 +3,20 @@
 The engine is replaced by delays: `sample` takes 2 s and any number run at once, as on a GPU; everything else takes 1 s,
 one at a time. Then a cycle's critical path is known — snapshot 1 + sample 2 + forward_backward 1 + optim_step 1 +
 save_state 1 = 6 s — and so is what the cookbook's sequential skeleton takes with 16 groups: 1 + 16·2 + 3 = 36 s.
-Whatever the flow takes beyond the critical path is its own. `python -m benchmarks.cycle` prints it.
+Whatever the flow takes beyond the critical path is its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
+import json
 import tempfile
 import time
 from pathlib import Path
 
 from algorithms import adamw_optimizer, forward_backward_payload, result_sampler_id, rl_datum
-from gateway.launch import start_gateway
-from tasks.prefect_server import SERVER_SETTINGS
+from benchmarks.figures import Figure
+from benchmarks.surroundings import gateway_as_endpoint, prefect_server
 from whitney.client import WhitneyClient
 from whitney.settings import WhitneySettings
 from whitney.types import CreateRun
@@ -26,28 +25,25 @@ GROUPS = 16
 SAMPLE_S, OTHER_S = 2.0, 1.0
 
 
-def run(quick: bool = False) -> dict[str, float]:
-    """Seconds a cycle: critical path (by arithmetic), skeleton and flow (measured), and the two ratios.
+def run(quick: bool = False) -> list[Figure]:
+    """Seconds a cycle of the flow, beside the critical path (by arithmetic) and the skeleton (measured).
 
-    The flow runs on a Prefect server of its own, in a temporary folder; its cycles are measured from the second on,
-    the first one being where connections are made. `quick` measures fewer cycles.
+    The flow's cycles are measured from the second on, the first one being where connections are made. `quick` measures
+    fewer cycles.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ.update(SERVER_SETTINGS)
-        os.environ["PREFECT_HOME"] = str(Path(folder) / "prefect")
-        delays = f'{{"sample": {SAMPLE_S}, "default": {OTHER_S}}}'
-        with start_gateway(Path(folder) / "gateway", provider="delay", extra_args=["--delays", delays]) as gateway:
-            os.environ["WHITNEY_BASE_URL"], os.environ["WHITNEY_API_KEY"] = gateway.base_url, gateway.api_key
-            skeleton = asyncio.run(_skeleton())
-            flow = _flow(cycles=3 if quick else 8, folder=Path(folder) / "runs")
-    critical = OTHER_S + SAMPLE_S + 3 * OTHER_S
-    return {
-        "critical_path_s": critical,
-        "skeleton_s": skeleton,
-        "flow_s": flow,
-        "flow_over_critical_path": flow / critical,
-        "flow_over_skeleton": flow / skeleton,
-    }
+    delays = json.dumps({"sample": SAMPLE_S, "default": OTHER_S})
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        gateway_as_endpoint(Path(scratch) / "gateway", provider="delay", extra_args=["--delays", delays]),
+        prefect_server(Path(scratch) / "prefect"),
+    ):
+        skeleton = asyncio.run(_skeleton())
+        flow = _flow(cycles=3 if quick else 8, folder=Path(scratch) / "runs")
+    critical_path = OTHER_S + SAMPLE_S + 3 * OTHER_S
+    return [
+        Figure("a cycle of the flow, beside the critical path", flow, "s", critical_path, at_most=1.15),
+        Figure("a cycle of the flow, beside the skeleton", flow, "s", skeleton, at_most=0.20),
+    ]
 
 
 async def _skeleton() -> float:
@@ -84,8 +80,6 @@ async def _skeleton() -> float:
 
 def _flow(cycles: int, folder: Path) -> float:
     """Seconds a cycle of the GRPO flow, by the wall clock from one saved block to the next."""
-    from prefect.testing.utilities import prefect_test_harness
-
     import flows
     from flows.config import DataConfig, EvaluationConfig, GrpoConfig, ModelConfig, RewardConfig
     from tasks.events import Event, listening
@@ -107,11 +101,6 @@ def _flow(cycles: int, folder: Path) -> float:
         rewards=[RewardConfig(function="length", arguments={"target": 4})],
         evaluation=EvaluationConfig(enabled=False),
     )
-    with prefect_test_harness(server_startup_timeout=120), listening(listen):
+    with listening(listen):
         asyncio.run(flows.grpo(config))
     return (saved[-1] - saved[0]) / (len(saved) - 1)
-
-
-if __name__ == "__main__":
-    for name, value in run(quick="--quick" in sys.argv[1:]).items():
-        print(f"{name:28} {value:8.2f}")

@@ -1,6 +1,6 @@
 """How fast a batch becomes bytes: building datums and encoding them, orjson beside the standard library's json.
 
-`python -m benchmarks.datums` prints it; `run(quick)` returns it. Times are CPU seconds, which a busy neighbour hardly
+Times are CPU seconds, which a busy neighbour hardly
 moves; the two encoders take turns on the same payload, and each answer is the best of its rounds.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import struct
-import sys
 import time
 from collections.abc import Callable
 
@@ -17,15 +16,16 @@ import orjson
 
 from algorithms import forward_backward_payload, rl_datum, scale_data
 from algorithms.datums import Datum
+from benchmarks.figures import Figure
 
 PROMPT_TOKENS, VOCABULARY = 128, 49_152
 
 
-def run(quick: bool = False) -> dict[str, float]:
+def run(quick: bool = False) -> list[Figure]:
     """Measure on 64 datums of 1,024 tokens (8 of them when `quick`), as a GRPO step on SmolLM2 might send.
 
-    Returns tokens (in thousands) per CPU second for each stage, bytes per token on the wire for both encoders, and
-    their ratio. Every log-prob is a float32, as a gateway sends it: it needs fewer digits than a float64.
+    Thousands of tokens per CPU second for each stage, and bytes per token on the wire. The peer is json, on the same
+    payload. Every log-prob is a float32, as a gateway sends it: it needs fewer digits than a float64.
     """
     rounds = 3 if quick else 7
     sequences = _sequences(8 if quick else 64, 1024 - PROMPT_TOKENS + 1)
@@ -44,14 +44,16 @@ def run(quick: bool = False) -> dict[str, float]:
     ours, theirs = orjson.dumps(payload), json.dumps(payload).encode()
     if orjson.loads(theirs) != json.loads(ours):
         raise AssertionError("the two encoders disagree about the payload")
-    return {
-        "tokens": float(tokens),
-        **{f"{stage}_ktok_per_cpu_s": tokens / 1000 / spent for stage, spent in seconds.items()},
-        "build_and_encode_ktok_per_cpu_s": tokens / 1000 / (seconds["build"] + seconds["scale"] + seconds["orjson"]),
-        "orjson_bytes_per_token": len(ours) / tokens,
-        "json_bytes_per_token": len(theirs) / tokens,
-        "orjson_speedup_over_json": seconds["json"] / seconds["orjson"],
-    }
+    speed = {stage: tokens / 1000 / spent for stage, spent in seconds.items()}
+    whole = tokens / 1000 / (seconds["build"] + seconds["scale"] + seconds["orjson"])
+    unit = "ktok/CPU s"
+    return [
+        Figure("build", speed["build"], unit),
+        Figure("scale", speed["scale"], unit),
+        Figure("encode", speed["orjson"], unit, speed["json"], at_least=1.0),
+        Figure("build, scale and encode", whole, unit),
+        Figure("on the wire", len(ours) / tokens, "bytes/token", len(theirs) / tokens, at_most=1.0),
+    ]
 
 
 def _best_of(rounds: int, stages: dict[str, Callable[[], object]]) -> dict[str, float]:
@@ -89,8 +91,3 @@ def _single(value: float) -> float:
 
 def _datum(prompt: list[int], completion: list[int], logprobs: list[float], advantage: float) -> Datum:
     return rl_datum(prompt, completion, logprobs, advantage)
-
-
-if __name__ == "__main__":
-    for name, value in run(quick="--quick" in sys.argv).items():
-        print(f"{name:34} {value:12,.1f}")

@@ -4,8 +4,6 @@ Work: sampling without stop tokens (so that both write the same number of tokens
 on the seven linears, on a plain workload (every prompt another) and a group workload (8 prompts × 8 samples). The peer
 generates with its key-value cache in one padded batch and trains on padded batches of 16; it is not asked for
 log-probs of what it samples, which the engine always returns.
-
-    python -m benchmarks.engine [--quick]
 """
 
 from __future__ import annotations
@@ -22,6 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from benchmarks.figures import Figure
 
 MODEL = "smollm2-135m-instruct"
 RANK, ALPHA = 16, 32
@@ -209,42 +209,34 @@ def _padded(rows: list[list[int]], left: bool) -> tuple[Any, Any]:
     return ids, mask
 
 
-def run(quick: bool = False) -> dict[str, float | str]:
-    """Measure both sides, one after the other, and return their figures and the ratios."""
-    sides = {side: _in_process(side, quick) for side in ("engine", "peer")}
-    found: dict[str, float | str] = {"model": MODEL, "threads": float(THREADS)}
-    for name, engine_value in sides["engine"].items():
-        peer_value = sides["peer"][name]
-        found[f"engine_{name}"], found[f"peer_{name}"] = engine_value, peer_value
-        found[f"ratio_{name}"] = engine_value / peer_value
-    return found
+PLAIN, GROUP = 1.5, 3.0
+"""Targets of the speed over the peer's: on groups, prefix sharing is to give twice as much again."""
+
+
+def run(quick: bool = False) -> list[Figure]:
+    """Both sides' figures, measured one after the other."""
+    ours, theirs = (_in_process(side, quick) for side in ("engine", "peer"))
+    figures = []
+    for name, value in ours.items():
+        if name == "peak_memory_mib":
+            figures.append(Figure("peak memory", value, "MiB", theirs[name]))
+            continue
+        workload, verb, unit = name.split("_", 2)
+        target = PLAIN if workload == "plain" else GROUP
+        unit = "tokens/CPU s" if unit.endswith("cpu_s") else "tokens/s"
+        figures.append(Figure(f"{verb}, {workload}, {unit}", value, unit, theirs[name], at_least=target))
+    return figures
 
 
 def _in_process(side: str, quick: bool) -> dict[str, float]:
     environment = os.environ | {"OMP_NUM_THREADS": str(THREADS), "OMP_WAIT_POLICY": "PASSIVE"}
-    command = [sys.executable, "-m", "benchmarks.engine", "--side", side, *(["--quick"] if quick else [])]
+    code = f"from benchmarks.engine import print_side; print_side({side!r}, quick={quick})"
+    command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 
-def table(found: dict[str, float | str]) -> str:
-    """The figures as lines of text."""
-    lines = [f"{found['model']}, {found['threads']:.0f} threads", f"{'':<32}{'engine':>10}{'peer':>10}{'ratio':>8}"]
-    for name in [key.removeprefix("ratio_") for key in found if key.startswith("ratio_")]:
-        engine_value, peer_value, ratio = (found[f"{side}_{name}"] for side in ("engine", "peer", "ratio"))
-        lines.append(f"{name:<32}{engine_value:>10.0f}{peer_value:>10.0f}{ratio:>8.2f}")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    quick = "--quick" in sys.argv
-    if "--side" in sys.argv:
-        side = sys.argv[sys.argv.index("--side") + 1]
-        print(json.dumps(measure_engine(quick) if side == "engine" else measure_peer(quick)))
-    else:
-        print(table(run(quick)))
-
-
-if __name__ == "__main__":
-    main()
+def print_side(side: str, *, quick: bool) -> None:
+    """What one side's process has to do: measure, and print the figures as JSON."""
+    print(json.dumps(measure_engine(quick) if side == "engine" else measure_peer(quick)))
