@@ -1,7 +1,8 @@
 """The contract, spoken in plain HTTP to any Whitney.
 
 By default to embedded gateways (fixed delays, and the engine with its tiny model). To another one: set
-WHITNEY_CONFORMANCE_URL, WHITNEY_API_KEY, and where it serves several models WHITNEY_CONFORMANCE_MODEL.
+WHITNEY_CONFORMANCE_URL, WHITNEY_API_KEY, where it serves several models WHITNEY_CONFORMANCE_MODEL, and where its paths
+are others WHITNEY_ROUTES_FILE.
 Every session opened here is closed again, whatever a test does.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -17,30 +19,37 @@ import httpx
 import pytest
 
 from gateway.launch import start_gateway
-from whitney.routes import PREFIX
+from whitney.routes import Route, load_routes
 
 NO_DELAYS = ("--delays", '{"sample": 0, "default": 0}')
 
 
-class Whitney:
-    """A caller: remembers its sessions, to close them."""
+def served_routes() -> dict[str, Route]:
+    """The route table of the Whitney under test: embedded gateways have the project's own."""
+    overrides = os.environ.get("WHITNEY_ROUTES_FILE") if "WHITNEY_CONFORMANCE_URL" in os.environ else None
+    return load_routes(Path(overrides) if overrides else None)
 
-    def __init__(self, http: httpx.Client, model: str | None = None) -> None:
-        self.http = http
-        rows = self.get("/capabilities")["rows"]
+
+class Whitney:
+    """A caller: names routes, never paths, and remembers its sessions, to close them."""
+
+    def __init__(self, http: httpx.Client, routes: dict[str, Route], model: str | None = None) -> None:
+        self.http, self.routes = http, routes
+        rows = self.get("capabilities")["rows"]
         self.row: dict[str, Any] = next(row for row in rows if model in (None, row["model"]))
         self._sessions: list[str] = []
 
-    def get(self, path: str, **params: Any) -> Any:
-        answer = self.http.get(PREFIX + path, params=params)
+    def send(self, route: str, body: Any = None, params: Any = None, **ids: str | int) -> httpx.Response:
+        found = self.routes[route]
+        return self.http.request(found.method, found.path(**ids), json=body, params=params)
+
+    def get(self, route: str, params: Any = None, **ids: str | int) -> Any:
+        answer = self.send(route, params=params, **ids)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def send(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        return self.http.request(method, PREFIX + path, json=body)
-
     def open_session(self, **labels: str) -> str:
-        answer = self.send("POST", "/sessions", {"create_key": uuid4().hex, "labels": labels})
+        answer = self.send("create_session", {"create_key": uuid4().hex, "labels": labels})
         assert answer.status_code == 200, answer.text
         session_id: str = answer.json()["session_id"]
         self._sessions.append(session_id)
@@ -53,19 +62,29 @@ class Whitney:
 
     def open_run(self, session_id: str | None = None, **fields: Any) -> str:
         body = self.run_body(**fields)
-        answer = self.send("POST", f"/sessions/{session_id or self.open_session()}/runs", body)
+        answer = self.send("create_run", body, session_id=session_id or self.open_session())
         assert answer.status_code == 200, answer.text
         assert answer.json()["next_seq_id"] == 0
         run_id: str = answer.json()["run_id"]
         return run_id
 
     def post(self, run_id: str, seq_id: int, kind: str, payload: Any, sampler: str | None = None) -> httpx.Response:
-        route = f"/runs/{run_id}/samplers/{sampler}/operations" if sampler else f"/runs/{run_id}/operations"
-        return self.send("POST", route, {"seq_id": seq_id, "kind": kind, "payload": payload})
+        body = {"seq_id": seq_id, "kind": kind, "payload": payload}
+        if sampler is None:
+            return self.send("run_operation", body, run_id=run_id)
+        return self.send("sampler_operation", body, run_id=run_id, sampler_id=sampler)
+
+    def operation(self, run_id: str, seq_id: int, wait_s: float) -> dict[str, Any]:
+        operation: dict[str, Any] = self.get("get_operation", {"wait_s": wait_s}, run_id=run_id, seq_id=seq_id)
+        return operation
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        run: dict[str, Any] = self.get("get_run", run_id=run_id)
+        return run
 
     def wait(self, run_id: str, seq_id: int) -> dict[str, Any]:
         while True:
-            operation: dict[str, Any] = self.get(f"/runs/{run_id}/operations/{seq_id}", wait_s=30)
+            operation = self.operation(run_id, seq_id, wait_s=30)
             if operation["status"] not in ("queued", "running"):
                 return operation
 
@@ -79,18 +98,18 @@ class Whitney:
 
     def until_terminal(self, run_id: str) -> str:
         while True:
-            status: str = self.get(f"/runs/{run_id}")["status"]
+            status: str = self.run(run_id)["status"]
             if status in ("finished", "cancelled", "failed"):
                 return status
 
     def clean_up(self) -> None:
         """Cancel, poll, close: the order that leaves nothing billing."""
         for session_id in self._sessions:
-            session = self.get(f"/sessions/{session_id}")
+            session = self.get("get_session", session_id=session_id)
             for run in session["runs"]:
-                assert self.send("POST", f"/runs/{run['run_id']}/cancel").status_code == 202
+                assert self.send("cancel_run", run_id=run["run_id"]).status_code == 202
                 self.until_terminal(run["run_id"])
-            assert self.send("POST", f"/sessions/{session_id}/close").status_code == 200
+            assert self.send("close_session", session_id=session_id).status_code == 200
 
 
 @contextmanager
@@ -111,11 +130,16 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield served
 
 
+@pytest.fixture(scope="session")
+def routes() -> dict[str, Route]:
+    return served_routes()
+
+
 @pytest.fixture
-def whitney(address: tuple[str, str]) -> Iterator[Whitney]:
+def whitney(address: tuple[str, str], routes: dict[str, Route]) -> Iterator[Whitney]:
     base_url, key = address
     headers = {"authorization": f"Bearer {key}"}
     with httpx.Client(base_url=base_url, headers=headers, timeout=90, trust_env=False) as http:
-        caller = Whitney(http, os.environ.get("WHITNEY_CONFORMANCE_MODEL"))
+        caller = Whitney(http, routes, os.environ.get("WHITNEY_CONFORMANCE_MODEL"))
         yield caller
         caller.clean_up()

@@ -13,7 +13,7 @@ import orjson
 import pytest
 import zstandard
 
-from whitney.routes import PREFIX
+from whitney.routes import Route
 
 PROMPT = [5, 6, 7]
 STEP = {"optimizer": {"learning_rate": 1e-3}}
@@ -42,12 +42,12 @@ def _error(answer: httpx.Response, status: int) -> dict[str, Any]:
     return error
 
 
-def test_healthz_is_the_only_route_without_a_key(address: tuple[str, str]) -> None:
+def test_healthz_is_the_only_route_without_a_key(address: tuple[str, str], routes: dict[str, Route]) -> None:
     base_url, key = address
     with httpx.Client(base_url=base_url, trust_env=False) as stranger:
-        assert stranger.get("/healthz").json()["status"] == "ok"
+        assert stranger.get(routes["healthz"].path()).json()["status"] == "ok"
         for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {key}"}):
-            answer = stranger.get(PREFIX + "/capabilities", headers=header)
+            answer = stranger.get(routes["capabilities"].path(), headers=header)
             error = _error(answer, 401)
             assert "WHITNEY_API_KEY" in error["message"]
             assert key not in answer.text
@@ -64,29 +64,32 @@ def test_capabilities_say_what_is_served_and_name_no_loss(whitney: Any) -> None:
 
 def test_the_same_create_key_gives_the_same_session_and_another_body_a_conflict(whitney: Any) -> None:
     body = {"create_key": uuid4().hex, "labels": {"a": "1"}}
-    first, second = (whitney.send("POST", "/sessions", body).json() for _ in range(2))
+    first, second = (whitney.send("create_session", body).json() for _ in range(2))
     whitney._sessions.append(first["session_id"])
     assert first["session_id"] == second["session_id"]
-    assert _error(whitney.send("POST", "/sessions", body | {"labels": {}}), 409)["code"] == "create_key_conflict"
+    assert _error(whitney.send("create_session", body | {"labels": {}}), 409)["code"] == "create_key_conflict"
 
 
 def test_the_same_create_key_gives_the_same_run_and_another_body_a_conflict(whitney: Any) -> None:
-    runs = f"/sessions/{whitney.open_session()}/runs"
+    session_id = whitney.open_session()
     body = whitney.run_body()
-    first, second = (whitney.send("POST", runs, body).json() for _ in range(2))
+    first, second = (whitney.send("create_run", body, session_id=session_id).json() for _ in range(2))
     assert first["run_id"] == second["run_id"]
-    assert _error(whitney.send("POST", runs, body | {"role": "critic"}), 409)["code"] == "create_key_conflict"
+    assert (
+        _error(whitney.send("create_run", body | {"role": "critic"}, session_id=session_id), 409)["code"]
+        == "create_key_conflict"
+    )
 
 
 def test_sessions_are_found_by_their_labels_and_status(whitney: Any) -> None:
     mark = uuid4().hex
     wanted = whitney.open_session(mark=mark, colon="a:b")
     whitney.open_session(mark=mark, colon="c")
-    found = whitney.get("/sessions", label=[f"mark:{mark}", "colon:a:b"], status="open")["sessions"]
+    found = whitney.get("list_sessions", {"label": [f"mark:{mark}", "colon:a:b"], "status": "open"})["sessions"]
     assert [session["session_id"] for session in found] == [wanted]
     assert found[0]["labels"] == {"mark": mark, "colon": "a:b"}
-    assert whitney.get("/sessions", label=f"mark:{mark}", status="closed")["sessions"] == []
-    assert len(whitney.get("/sessions", label=f"mark:{mark}")["sessions"]) == 2
+    assert whitney.get("list_sessions", {"label": f"mark:{mark}", "status": "closed"})["sessions"] == []
+    assert len(whitney.get("list_sessions", {"label": f"mark:{mark}"})["sessions"]) == 2
 
 
 def test_a_whole_training_loop(whitney: Any) -> None:
@@ -105,9 +108,9 @@ def test_a_whole_training_loop(whitney: Any) -> None:
     assert whitney.do(run_id, 3, "optim_step", STEP)["metrics"]["grad_norm"] > 0
     assert whitney.do(run_id, 4, "save_state", {})["state_id"]
     assert whitney.do(run_id, 5, "export_lora", {})["format"] == "peft"
-    assert whitney.send("POST", f"/runs/{run_id}/finish").status_code == 202
+    assert whitney.send("finish_run", run_id=run_id).status_code == 202
     assert whitney.until_terminal(run_id) == "finished"
-    assert whitney.send("POST", f"/sessions/{session_id}/close").json()["status"] == "closed"
+    assert whitney.send("close_session", session_id=session_id).json()["status"] == "closed"
 
 
 def test_logprobs_are_one_a_token_and_null_for_the_first(whitney: Any) -> None:
@@ -140,8 +143,8 @@ def test_the_same_body_twice_is_one_execution_and_one_bill(whitney: Any) -> None
     whitney.wait(run_id, 0)
     again = whitney.post(run_id, 0, "forward_backward", _training()).json()
     assert again["status"] == "succeeded"
-    assert whitney.get(f"/runs/{run_id}")["usage"]["operations"] == {"forward_backward": 1}
-    assert whitney.get(f"/runs/{run_id}")["next_seq_id"] == 1
+    assert whitney.run(run_id)["usage"]["operations"] == {"forward_backward": 1}
+    assert whitney.run(run_id)["next_seq_id"] == 1
 
 
 def test_another_body_under_a_taken_seq_id_is_a_final_conflict(whitney: Any) -> None:
@@ -156,11 +159,11 @@ def test_operations_that_arrive_early_wait_for_the_gap_to_close(whitney: Any) ->
     run_id = whitney.open_run()
     assert whitney.post(run_id, 1, "optim_step", STEP).json()["status"] == "queued"
     assert whitney.post(run_id, 2, "save_state", {}).json()["status"] == "queued"
-    assert whitney.get(f"/runs/{run_id}/operations/1", wait_s=0.2)["status"] == "queued"
-    assert whitney.get(f"/runs/{run_id}")["next_seq_id"] == 0
+    assert whitney.operation(run_id, 1, wait_s=0.2)["status"] == "queued"
+    assert whitney.run(run_id)["next_seq_id"] == 0
     whitney.post(run_id, 0, "forward_backward", _training())
     assert [whitney.wait(run_id, seq_id)["status"] for seq_id in (2, 1, 0)] == ["succeeded"] * 3
-    assert whitney.get(f"/runs/{run_id}")["next_seq_id"] == 3
+    assert whitney.run(run_id)["next_seq_id"] == 3
 
 
 def test_a_seq_id_may_lie_256_ahead_and_no_further(whitney: Any) -> None:
@@ -186,12 +189,12 @@ def test_cancel_keeps_what_is_done_and_cancels_what_is_queued(whitney: Any) -> N
     whitney.do(run_id, 0, "forward_backward", _training())
     whitney.post(run_id, 2, "optim_step", STEP)  # held behind a gap that never closes
     for _ in range(2):
-        assert whitney.send("POST", f"/runs/{run_id}/cancel").status_code == 202
+        assert whitney.send("cancel_run", run_id=run_id).status_code == 202
     assert whitney.until_terminal(run_id) == "cancelled"
     assert whitney.wait(run_id, 0)["status"] == "succeeded"
     assert whitney.wait(run_id, 2)["status"] == "cancelled"
-    assert whitney.get(f"/runs/{run_id}")["usage"]["operations"] == {"forward_backward": 1}
-    assert _error(whitney.send("POST", f"/runs/{run_id}/finish"), 409)["code"] == "run_not_active"
+    assert whitney.run(run_id)["usage"]["operations"] == {"forward_backward": 1}
+    assert _error(whitney.send("finish_run", run_id=run_id), 409)["code"] == "run_not_active"
     assert _error(whitney.post(run_id, 3, "save_state", {}), 409)["code"] == "run_not_active"
 
 
@@ -200,18 +203,18 @@ def test_finish_executes_what_is_queued_and_takes_nothing_more(whitney: Any) -> 
     whitney.post(run_id, 0, "forward_backward", _training())
     whitney.post(run_id, 1, "optim_step", STEP)
     for _ in range(2):
-        assert whitney.send("POST", f"/runs/{run_id}/finish").status_code == 202
+        assert whitney.send("finish_run", run_id=run_id).status_code == 202
     assert _error(whitney.post(run_id, 2, "save_state", {}), 409)["code"] == "run_not_active"
     assert whitney.until_terminal(run_id) == "finished"
     assert [whitney.wait(run_id, seq_id)["status"] for seq_id in (0, 1)] == ["succeeded"] * 2
-    assert whitney.send("POST", f"/runs/{run_id}/finish").status_code == 202
-    assert whitney.send("POST", f"/runs/{run_id}/cancel").json()["status"] == "finished"
+    assert whitney.send("finish_run", run_id=run_id).status_code == 202
+    assert whitney.send("cancel_run", run_id=run_id).json()["status"] == "finished"
 
 
 def test_a_run_with_a_gap_cannot_be_finished(whitney: Any) -> None:
     run_id = whitney.open_run()
     whitney.post(run_id, 1, "save_state", {})
-    error = _error(whitney.send("POST", f"/runs/{run_id}/finish"), 409)
+    error = _error(whitney.send("finish_run", run_id=run_id), 409)
     assert error["code"] == "seq_gap"
     assert "seq_id 0" in error["message"]
 
@@ -219,23 +222,23 @@ def test_a_run_with_a_gap_cannot_be_finished(whitney: Any) -> None:
 def test_a_session_closes_only_when_every_run_is_terminal(whitney: Any) -> None:
     session_id = whitney.open_session()
     policy, teacher = whitney.open_run(session_id), whitney.open_run(session_id)
-    whitney.send("POST", f"/runs/{policy}/cancel")
-    error = _error(whitney.send("POST", f"/sessions/{session_id}/close"), 409)
+    whitney.send("cancel_run", run_id=policy)
+    error = _error(whitney.send("close_session", session_id=session_id), 409)
     assert error["code"] == "run_not_terminal"
     assert error["details"]["runs"] == [teacher]
-    whitney.send("POST", f"/runs/{teacher}/cancel")
+    whitney.send("cancel_run", run_id=teacher)
     whitney.until_terminal(teacher)
     for _ in range(2):
-        assert whitney.send("POST", f"/sessions/{session_id}/close").json()["status"] == "closed"
-    assert _error(whitney.send("POST", f"/sessions/{session_id}/runs", whitney.run_body()), 409)["code"] == (
+        assert whitney.send("close_session", session_id=session_id).json()["status"] == "closed"
+    assert _error(whitney.send("create_run", whitney.run_body(), session_id=session_id), 409)["code"] == (
         "session_closed"
     )
-    assert _error(whitney.send("POST", f"/sessions/{session_id}/heartbeat"), 409)["code"] == "session_closed"
+    assert _error(whitney.send("heartbeat", session_id=session_id), 409)["code"] == "session_closed"
 
 
 def test_a_heartbeat_is_answered_while_the_session_is_open(whitney: Any) -> None:
     session_id = whitney.open_session()
-    assert whitney.send("POST", f"/sessions/{session_id}/heartbeat").json()["status"] == "open"
+    assert whitney.send("heartbeat", session_id=session_id).json()["status"] == "open"
 
 
 def test_states_and_artifacts_outlive_their_session_until_they_are_deleted(whitney: Any) -> None:
@@ -243,20 +246,20 @@ def test_states_and_artifacts_outlive_their_session_until_they_are_deleted(whitn
     run_id = whitney.open_run(session_id)
     state_id = whitney.do(run_id, 0, "save_state", {})["state_id"]
     artifact_id = whitney.do(run_id, 1, "export_lora", {})["artifact_id"]
-    whitney.send("POST", f"/runs/{run_id}/cancel")
+    whitney.send("cancel_run", run_id=run_id)
     whitney.until_terminal(run_id)
-    whitney.send("POST", f"/sessions/{session_id}/close")
-    state = whitney.get(f"/states/{state_id}")
+    whitney.send("close_session", session_id=session_id)
+    state = whitney.get("get_state", state_id=state_id)
     assert (state["run_id"], state["model"]) == (run_id, whitney.row["model"])
-    archive = whitney.send("GET", f"/artifacts/{artifact_id}")
+    archive = whitney.send("get_artifact", artifact_id=artifact_id)
     with tarfile.open(fileobj=io.BytesIO(archive.content), mode="r:gz") as members:
         assert {"adapter_config.json", "adapter_model.safetensors"} <= set(members.getnames())
     whitney.open_run(initial={"state_id": state_id})
     whitney.open_run(initial={"artifact_id": artifact_id})
-    for path in (f"/states/{state_id}", f"/artifacts/{artifact_id}"):
-        assert whitney.send("DELETE", path).is_success
-        _error(whitney.send("GET", path), 404)
-        _error(whitney.send("DELETE", path), 404)
+    for kind, named in (("state", {"state_id": state_id}), ("artifact", {"artifact_id": artifact_id})):
+        assert whitney.send(f"delete_{kind}", **named).is_success
+        _error(whitney.send(f"get_{kind}", **named), 404)
+        _error(whitney.send(f"delete_{kind}", **named), 404)
 
 
 def test_a_run_restored_from_a_state_goes_on_where_it_was(whitney: Any) -> None:
@@ -276,33 +279,39 @@ def test_a_run_restored_from_a_state_goes_on_where_it_was(whitney: Any) -> None:
 def test_a_state_of_another_rank_is_refused_in_a_sentence(whitney: Any) -> None:
     state_id = whitney.do(whitney.open_run(), 0, "save_state", {})["state_id"]
     body = whitney.run_body(initial={"state_id": state_id}, lora={"rank": 2, "alpha": 8.0, "seed": 1})
-    error = _error(whitney.send("POST", f"/sessions/{whitney.open_session()}/runs", body), 422)
+    error = _error(whitney.send("create_run", body, session_id=whitney.open_session()), 422)
     assert "rank 4" in error["message"]
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "code"),
+    ("route", "ids"),
     [
-        ("GET", "/sessions/ses_none", "session_not_found"),
-        ("POST", "/sessions/ses_none/heartbeat", "session_not_found"),
-        ("POST", "/sessions/ses_none/close", "session_not_found"),
-        ("GET", "/runs/run_none", "run_not_found"),
-        ("POST", "/runs/run_none/cancel", "run_not_found"),
-        ("POST", "/runs/run_none/finish", "run_not_found"),
-        ("GET", "/runs/run_none/operations/0", "run_not_found"),
-        ("POST", "/runs/run_none/operations", "run_not_found"),
-        ("GET", "/states/st_none", "state_not_found"),
-        ("GET", "/artifacts/art_none", "artifact_not_found"),
-        ("GET", "/nothing", "route_not_found"),
+        ("get_session", {"session_id": "ses_none"}),
+        ("heartbeat", {"session_id": "ses_none"}),
+        ("close_session", {"session_id": "ses_none"}),
+        ("get_run", {"run_id": "run_none"}),
+        ("cancel_run", {"run_id": "run_none"}),
+        ("finish_run", {"run_id": "run_none"}),
+        ("get_operation", {"run_id": "run_none", "seq_id": 0}),
+        ("run_operation", {"run_id": "run_none"}),
+        ("get_state", {"state_id": "st_none"}),
+        ("get_artifact", {"artifact_id": "art_none"}),
     ],
 )
-def test_what_is_not_there_is_a_404_that_says_what(whitney: Any, method: str, path: str, code: str) -> None:
-    assert _error(whitney.send(method, path), 404)["code"] == code
+def test_what_is_not_there_is_a_404_that_says_what(whitney: Any, route: str, ids: dict[str, str | int]) -> None:
+    body = {"seq_id": 0, "kind": "save_state", "payload": {}} if route == "run_operation" else None
+    missing = next(iter(ids)).removesuffix("_id")
+    assert _error(whitney.send(route, body, **ids), 404)["code"] == f"{missing}_not_found"
+
+
+def test_a_path_that_is_no_route_is_a_404_in_the_same_form(whitney: Any) -> None:
+    nowhere = whitney.routes["capabilities"].path() + "/nothing"
+    assert _error(whitney.http.get(nowhere), 404)["code"] == "route_not_found"
 
 
 def test_an_unknown_operation_or_sampler_of_a_run_is_a_404(whitney: Any) -> None:
     run_id = whitney.open_run()
-    assert _error(whitney.send("GET", f"/runs/{run_id}/operations/0"), 404)["code"] == "operation_not_found"
+    assert _error(whitney.send("get_operation", run_id=run_id, seq_id=0), 404)["code"] == "operation_not_found"
     assert _error(whitney.post(run_id, 0, "sample", _sample(), "smp_none"), 404)["code"] == "sampler_not_found"
 
 
@@ -310,7 +319,7 @@ def test_an_unknown_operation_or_sampler_of_a_run_is_a_404(whitney: Any) -> None
 def test_a_long_poll_lasts_60_seconds_at_most(whitney: Any, wait_s: str) -> None:
     run_id = whitney.open_run()
     whitney.do(run_id, 0, "save_state", {})
-    error = _error(whitney.send("GET", f"/runs/{run_id}/operations/0?wait_s={wait_s}"), 422)
+    error = _error(whitney.send("get_operation", params={"wait_s": wait_s}, run_id=run_id, seq_id=0), 422)
     assert error["details"]["path"] == "wait_s"
 
 
@@ -319,7 +328,9 @@ def test_compressed_bodies_are_the_same_bodies(whitney: Any, encoding: str, comp
     run_id = whitney.open_run()
     body = orjson.dumps({"seq_id": 0, "kind": "forward_backward", "payload": _training()})
     answer = whitney.http.post(
-        f"{PREFIX}/runs/{run_id}/operations", content=compress(body), headers={"content-encoding": encoding}
+        whitney.routes["run_operation"].path(run_id=run_id),
+        content=compress(body),
+        headers={"content-encoding": encoding},
     )
     assert answer.status_code == 202, answer.text
     assert whitney.wait(run_id, 0)["status"] == "succeeded"
@@ -338,7 +349,7 @@ def test_the_bill_adds_up_by_kind_and_tokens(whitney: Any) -> None:
     for offset, (kind, payload, on) in enumerate(operations, start=1):
         whitney.do(run_id, offset, kind, payload, on)
     sampled = [whitney.wait(run_id, seq_id) for seq_id in (1, 2)]
-    usage = whitney.get(f"/runs/{run_id}")["usage"]
+    usage = whitney.run(run_id)["usage"]
     assert usage["operations"] == {"save_weights_for_sampler": 1, "sample": 2, "logprobs": 1, "forward_backward": 1}
     tokens = sum(len(s["tokens"]) for operation in sampled for s in operation["result"]["sequences"])
     assert usage["sampled_tokens"] == tokens
