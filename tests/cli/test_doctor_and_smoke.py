@@ -64,6 +64,20 @@ def test_smoke_finds_an_endpoint_whose_losses_are_means(
     assert "plain sum" in failed
 
 
+def test_smoke_that_is_refused_half_way_has_failed_closes_its_session_and_says_how_to_make_sure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "faults.json"
+    script.write_text('{"faults": [{"action": "status", "status": 401, "route": "create_run"}]}')
+    arguments = ["--faults", str(script)]
+    with start_gateway(tmp_path / "data", models=("tiny",), extra_args=arguments) as gateway:
+        monkeypatch.setenv("WHITNEY_BASE_URL", gateway.base_url)
+        monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
+        assert run_command(["smoke"]) == 1
+        assert {status for status, _ in smoke_sessions(gateway)} == {"closed"}
+    assert "whitney reap --session ses_" in capsys.readouterr().err
+
+
 def test_smoke_of_a_model_that_is_not_served_says_what_is(
     endpoint: GatewayProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.app import run_command
-from gateway.launch import GatewayProcess
+from gateway.launch import GatewayProcess, start_gateway
 from tasks.events import Event, listening
 from tasks.glossary import GLOSSARY, entry
 from whitney.client import WhitneyClient
@@ -201,6 +201,19 @@ def test_once_a_session_is_open_no_failure_is_called_the_users_mistake(
     assert "whitney: the run failed: no answer" in captured.err
     assert " closed" in captured.out
     assert count_open_sessions(endpoint) == 0
+
+
+def test_a_run_that_is_refused_after_its_session_was_opened_has_failed(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "faults.json"
+    script.write_text('{"faults": [{"action": "status", "status": 401, "route": "create_run"}]}')
+    with start_gateway(tmp_path / "data", models=("tiny",), extra_args=["--faults", str(script)]) as gateway:
+        monkeypatch.setenv("WHITNEY_BASE_URL", gateway.base_url)
+        monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
+        assert run_command(["run", str(config)]) == 1
+        assert count_open_sessions(gateway) == 0
+    assert "whitney: the run failed: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
