@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ README = (ROOT / "README.md").read_text()
 COMMANDS = [
     line for block in re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE) for line in block.splitlines()
 ]
+SNIPPETS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
 def test_every_command_of_the_readme_works_in_the_order_it_is_given(endpoint: GatewayProcess, tmp_path: Path) -> None:
@@ -40,13 +42,26 @@ def test_every_command_of_the_readme_works_in_the_order_it_is_given(endpoint: Ga
         assert "Traceback" not in done.stderr
     assert (tmp_path / "runs" / "first" / "adapter" / "adapter_config.json").is_file()
     assert (tmp_path / "runs" / "first" / "summary.json").is_file()
-    (snippet,) = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    (snippet,) = [text for text in SNIPPETS if not text.startswith("def ")]
     offline = environment | {"HF_HUB_OFFLINE": "1"}  # what is loaded lies here; nothing may be asked for elsewhere
     wrote = subprocess.run(
         [sys.executable, "-c", snippet], cwd=tmp_path, env=offline, capture_output=True, text=True, check=False
     )
     assert wrote.returncode == 0, wrote.stderr
     assert len(wrote.stdout) > 1, "a reply, and print's line break; the tiny model may say nothing but line breaks"
+
+
+async def test_the_readmes_own_reward_scores_as_it_says() -> None:
+    from tasks.completion import Completion
+    from tasks.examples import example, user
+
+    (grader,) = [text for text in SNIPPETS if text.startswith("def ")]
+    namespace: dict[str, Any] = {}
+    exec(grader, namespace)
+    question = example(user("5 + 7?"), "12")
+    for text, worth in (("It is 12.", 1.0), ("13", 0.9), ("99", 0.0)):
+        completion = Completion(question.messages, text, 3, True, question)
+        assert namespace["closeness"](completion) == pytest.approx(worth)
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
