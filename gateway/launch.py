@@ -63,16 +63,18 @@ def start_gateway(
     *,
     provider: str = "local",
     models: Sequence[str] = ("tiny",),
+    port: int = 0,
     extra_args: Sequence[str] = (),
     timeout_s: float = 60.0,
     own_session: bool = True,
 ) -> Iterator[GatewayProcess]:
-    """Start a gateway on a free loopback port, wait until it listens, stop it on the way out.
+    """Start a gateway on a loopback port, wait until it listens, stop it on the way out.
 
     Args:
         data_dir: its data directory; its log is written there as `gateway.log`.
         provider: as `--provider`.
         models: as `--model`.
+        port: as `--port`; 0 takes a free one.
         extra_args: further command line arguments.
         timeout_s: how long it may take to listen.
         own_session: keep a terminal's Ctrl-C from it, so that its client can close its sessions before it goes.
@@ -83,8 +85,8 @@ def start_gateway(
     data_dir = data_dir.expanduser().resolve()
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir / "gateway.log"
-    command = [sys.executable, "-m", "gateway", "--port", "0", "--data-dir", str(data_dir), "--provider", provider]
-    command += ["--model", *models, *extra_args]
+    command = [sys.executable, "-m", "gateway", "--port", str(port), "--data-dir", str(data_dir)]
+    command += ["--provider", provider, "--model", *models, *extra_args]
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=own_session

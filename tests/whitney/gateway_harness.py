@@ -26,6 +26,7 @@ def gateway(
     *,
     faults: list[dict[str, Any]] | None = None,
     delays: dict[str, float] | None = None,
+    port: int = 0,
     extra: Sequence[str] = (),
 ) -> Iterator[GatewayProcess]:
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +35,7 @@ def gateway(
         script = folder / "faults.json"
         script.write_text(json.dumps({"faults": faults}))
         arguments += ["--faults", str(script)]
-    with start_gateway(folder, provider="delay", extra_args=arguments) as process:
+    with start_gateway(folder, provider="delay", port=port, extra_args=arguments) as process:
         yield process
 
 

@@ -326,8 +326,8 @@ async def test_after_a_kill_finished_results_stand_and_the_run_is_lost_not_wrong
         while pending.seq_id is None:
             await asyncio.sleep(0.01)
         process.kill()
-        port = process.base_url.rpartition(":")[2]
-    with gateway(folder, extra=["--port", port]) as again:
+        port = int(process.base_url.rpartition(":")[2])
+    with gateway(folder, port=port) as again:
         assert again.base_url == process.base_url
         with pytest.raises((OperationFailedError, OperationCancelledError)) as caught:
             await pending
