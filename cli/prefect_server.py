@@ -57,11 +57,12 @@ def free_port() -> int:
 def prefect_server(environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a server, and stop it when the block ends. It is not waited for here: see `wait_until_up`.
 
-    A session of its own keeps a terminal's Ctrl-C from it: runs that are being closed still need their server.
+    A session of its own keeps a terminal's Ctrl-C from it: runs that are being closed still need their server. On
+    Linux it also ends when this process is killed, and when the calling thread ends.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST]
-    command += ["--port", environment["PREFECT_SERVER_API_PORT"]]
+    command = [sys.executable, "-m", "gateway.parent", sys.executable, "-m", "prefect", "server", "start"]
+    command += ["--host", HOST, "--port", environment["PREFECT_SERVER_API_PORT"]]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

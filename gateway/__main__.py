@@ -11,19 +11,33 @@ from cyclopts import App, CycloptsError, Parameter
 from pydantic import ValidationError
 
 from gateway.options import GatewayOptions, flag_mistakes
+from gateway.parent import stop_with_parent
 from gateway.serve import ServeError, serve
 
 app = App(name="python -m gateway", result_action="return_value", suppress_keyboard_interrupt=False)
 
 
 @app.default
-def serve_until_stopped(*, options: Annotated[GatewayOptions | None, Parameter(name="*")] = None) -> int:
+def serve_until_stopped(
+    *,
+    options: Annotated[GatewayOptions | None, Parameter(name="*")] = None,
+    end_with_parent: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
     """A Whitney training gateway on this machine, until SIGTERM or Ctrl-C.
+
+    Parameters
+    ----------
+    options
+        What to serve, and where.
+    end_with_parent
+        Stop also when standard input ends: its writer is the process that needs this gateway.
 
     Raises:
         ServeError: it cannot start.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    if end_with_parent:
+        stop_with_parent()
     serve(options or GatewayOptions())
     return 0
 

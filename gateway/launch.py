@@ -67,6 +67,7 @@ def start_gateway(
     extra_args: Sequence[str] = (),
     timeout_s: float = 60.0,
     own_session: bool = True,
+    end_with_parent: bool = True,
 ) -> Iterator[GatewayProcess]:
     """Start a gateway on a loopback port, wait until it listens, stop it on the way out.
 
@@ -78,6 +79,7 @@ def start_gateway(
         extra_args: further command line arguments.
         timeout_s: how long it may take to listen.
         own_session: keep a terminal's Ctrl-C from it, so that its client can close its sessions before it goes.
+        end_with_parent: stop it when this process ends, even by SIGKILL; on Linux, when the calling thread ends.
 
     Raises:
         LaunchError: it ended, or did not listen in time.
@@ -87,21 +89,29 @@ def start_gateway(
     log = data_dir / "gateway.log"
     command = [sys.executable, "-m", "gateway", "--port", str(port), "--data-dir", str(data_dir)]
     command += ["--provider", provider, "--model", *models, *extra_args]
+    if end_with_parent:
+        command.append("--end-with-parent")
+    stdin = subprocess.PIPE if end_with_parent else subprocess.DEVNULL
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=own_session
-        )
+        process = subprocess.Popen(command, stdin=stdin, stdout=output, stderr=output, start_new_session=own_session)
     try:
         base_url = _wait_until_listening(process, data_dir, log, timeout_s)
         gateway = GatewayProcess(base_url, DataDirectory(data_dir).api_key(), data_dir, log, process)
     except BaseException:
         process.kill()
         process.wait()
+        _close_stdin(process)
         raise
     try:
         yield gateway
     finally:
         gateway.stop()
+        _close_stdin(process)
+
+
+def _close_stdin(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _wait_until_listening(process: subprocess.Popen[bytes], data_dir: Path, log: Path, timeout_s: float) -> str:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -75,6 +76,42 @@ def test_after_a_sigkill_the_next_start_finds_its_way(tmp_path: Path) -> None:
     with start_gateway(tmp_path, provider="delay", extra_args=NO_DELAYS) as gateway:
         assert gateway.api_key == key
         assert _status(gateway, key) == 200
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from gateway.launch import start_gateway
+
+with start_gateway(Path(sys.argv[1]), provider="delay") as gateway:
+    print(gateway.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_gateway_stops_cleanly_when_its_parent_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    wait_until_gone(pid)
+    assert not (tmp_path / "gateway.json").exists(), "it was not given the time to put its things away"
+
+
+def wait_until_gone(pid: int, patience_s: float = 30.0) -> None:
+    """A process that is nobody's child any more cannot be waited for."""
+    deadline = time.monotonic() + patience_s
+    while _is_alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} lives on"
+        time.sleep(0.05)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_a_gateway_whose_parent_ignores_sigint_still_stops_on_it(tmp_path: Path) -> None:
