@@ -5,9 +5,12 @@ Exit status: 0 done; 1 a run or a check failed; 2 something the user can mend, n
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
+from typing import NoReturn
 
 from cyclopts import App, CycloptsError
 
@@ -33,7 +36,28 @@ app.command("cli.doctor:doctor", name="doctor", help="Check versions, key, gatew
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    sys.exit(run_command(sys.argv[1:] if arguments is None else arguments))
+    status = run_command(sys.argv[1:] if arguments is None else arguments)
+    if status == INTERRUPTED:
+        _exit_now(status)
+    sys.exit(status)
+
+
+def _exit_now(status: int) -> NoReturn:
+    """End the process without the interpreter's own ending.
+
+    That waits for other threads, and calls exit handlers of libraries that may start new ones: after an interrupt,
+    which can come anywhere, it has been seen to wait for ever. What a command has started it has stopped by now; what
+    remains is Prefect's temporary server, which Prefect would stop in an exit handler.
+    """
+    from cli.prefect_setup import stop_temporary_server
+
+    try:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        stop_temporary_server()
+    finally:
+        os._exit(status)
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+from typing import Any
 
 from tasks.prefect_server import SERVER_SETTINGS
 
@@ -32,3 +34,22 @@ def flow_run_page(flow_run_id: str | None) -> str | None:
     if flow_run_id is None or not PREFECT_API_URL.value():
         return None
     return url_for("flow-run", obj_id=flow_run_id)
+
+
+def stop_temporary_server() -> None:
+    """Stop the server that Prefect starts where no PREFECT_API_URL is set, as its exit handler would."""
+    for server in _temporary_servers():
+        server.stop()
+
+
+def kill_temporary_server() -> None:
+    """The same without waiting."""
+    for server in _temporary_servers():
+        if server.server_process is not None:
+            server.server_process.kill()
+
+
+def _temporary_servers() -> list[Any]:
+    """Prefect has no public way to ask for them. Empty where its server was never imported: then there is none."""
+    module = sys.modules.get("prefect.server.api.server")
+    return [] if module is None else list(module.SubprocessASGIServer._instances.values())

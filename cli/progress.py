@@ -20,6 +20,7 @@ class RunProgress:
     def __init__(self, console: Console) -> None:
         self.say = sayer(console)
         self.allocated = False
+        self.session: str | None = None
         self.folder: str | None = None
         self._done = 0
         self._tokens = 0
@@ -54,6 +55,7 @@ class RunProgress:
             self._prepared(facts)
         elif event.kind == "session_opened":
             self.allocated = True
+            self.session = str(facts["session_id"])
             self.say(f"Session {facts['session_id']}, run {facts['run_id']}")
         elif event.kind == "evaluated":
             self.say(f"Held out, {facts['when']} training: {measured(facts)}")
@@ -63,6 +65,8 @@ class RunProgress:
             self.say(f"Adapter in {facts['path']}")
         elif event.kind == "closed":
             self.allocated = True  # also where the session was opened and its run could not be
+            if facts["closed"]:
+                self.session = None
             self.say(str(facts["message"]))
 
     def _prepared(self, facts: Mapping[str, Any]) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
 
-from prefect.exceptions import TerminationSignal
 from rich.console import Console
 
 from cli.failures import RunFailedError, UsageError, is_user_mistake
+from cli.interrupts import run_until_interrupted
 from cli.prefect_setup import flow_run_page
 from cli.progress import RunProgress, measured
 from cli.terminal import sayer
@@ -31,10 +30,7 @@ def train(algorithm: str, config: FlowConfig, console: Console) -> dict[str, Any
     with RunProgress(console) as progress, listening(progress):
         try:
             flow_run = cast("Coroutine[Any, Any, dict[str, Any]]", FLOWS[algorithm](config))
-            return asyncio.run(flow_run)
-        except TerminationSignal:
-            # While a flow runs, Prefect takes SIGTERM itself; asyncio has let the flow close its session by now.
-            raise KeyboardInterrupt from None
+            return run_until_interrupted(flow_run, say=progress.say, session=lambda: progress.session)
         except Exception as error:
             # Before a session is open, ValueError is how a flow says that its input cannot work. After, nothing is the
             # user's mistake any more: something was allocated, and may have been billed.
