@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any
@@ -19,6 +20,9 @@ from whitney.types import CreateRun, CreateSession, State
 Handler = Callable[[Request], Awaitable[Response]]
 
 VERSION = version("whitney-pipelines")
+
+_LONG_BODY = 1 << 18
+"""Bytes from which on a body is parsed beside the event loop: above, parsing takes longer than a thread's start."""
 
 
 def gateway_of(request: Request) -> Gateway:
@@ -114,7 +118,11 @@ async def post_operation(request: Request) -> Response:
     gateway, ids = gateway_of(request), request.path_params
     gateway.runs.get(ids["run_id"])  # a run that is not there is said before a body that is wrong
     sampler_id: str | None = ids.get("sampler_id")
-    parsed = parse_operation(await body_of(request), sampler=sampler_id is not None)
+    body = await body_of(request)
+    if len(body) > _LONG_BODY:
+        parsed = await asyncio.to_thread(parse_operation, body, sampler=sampler_id is not None)
+    else:
+        parsed = parse_operation(body, sampler=sampler_id is not None)
     return answer(gateway.operations.post(ids["run_id"], sampler_id, parsed).on_the_wire(), 202)
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
+
+_Item = TypeVar("_Item")
+
+Long = Annotated[list[_Item], FailFast()]
+"""A list that may hold a million items: refused at the first bad one, where an error each would fill the memory."""
+
+INT64_MAX = 2**63 - 1
+Int64 = Annotated[int, Field(ge=-INT64_MAX - 1, le=INT64_MAX)]
+"""What a tensor of int64 and a column of the ledger can hold; JSON's integers know no end."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 """A float that is neither infinite nor NaN; JSON has no word for either, and a gradient has no use for one."""
 
-TokenId = Annotated[int, Field(ge=0)]
+TokenId = Annotated[int, Field(ge=0, le=INT64_MAX)]
 
 CreateKey = Annotated[str, Field(min_length=1, max_length=200)]
 """Chosen by the caller; the same key names the same session or run, so a lost answer never allocates twice."""

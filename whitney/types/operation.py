@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from whitney.types.base import Finite, TokenId, WireAnswer, WireRequest
+from whitney.types.base import INT64_MAX, Finite, Long, TokenId, WireAnswer, WireRequest
 from whitney.types.tensor import Datum, TokenInput
 
 RunOperationKind = Literal[
@@ -47,7 +47,7 @@ class EmptyPayload(WireRequest):
 class ForwardPayload(WireRequest):
     """The payload of `forward` and `forward_backward`."""
 
-    data: list[Datum] = Field(min_length=1)
+    data: Long[Datum] = Field(min_length=1)
     loss_function: LossFunction
     loss_config: dict[str, Finite] = Field(default_factory=dict)
 
@@ -73,12 +73,12 @@ class OptimStepPayload(WireRequest):
 class SamplingParams(WireRequest):
     """How to draw. Log-probs in the answer are always the model's own: temperature 1, no top-p, no top-k."""
 
-    max_tokens: Annotated[int, Field(ge=1)]
+    max_tokens: Annotated[int, Field(ge=1, le=INT64_MAX)]
     temperature: Annotated[Finite, Field(ge=0)] = 1.0
     top_p: Annotated[Finite, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    stop_token_ids: list[TokenId] = Field(default_factory=list)
+    stop_token_ids: Long[TokenId] = Field(default_factory=list)
 
 
 class SamplePayload(WireRequest):
@@ -112,7 +112,7 @@ PAYLOADS: dict[str, type[WireRequest]] = {
 class OperationRequest(WireRequest):
     """The body of both operation routes; `payload` is checked against `PAYLOADS[kind]`."""
 
-    seq_id: Annotated[int, Field(ge=0)]
+    seq_id: Annotated[int, Field(ge=0, le=INT64_MAX)]
     kind: OperationKind
     payload: dict[str, Any]
 

@@ -7,11 +7,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whitney.types.base import Finite, TokenId, WireRequest
+from whitney.types.base import INT64_MAX, Finite, Int64, Long, TokenId, WireRequest
 
 
 class _Dense(WireRequest):
-    shape: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, max_length=2)
+    shape: list[Annotated[int, Field(ge=0, le=INT64_MAX)]] = Field(min_length=1, max_length=2)
 
     def _check_shape(self, count: int) -> None:
         if math.prod(self.shape) != count:
@@ -22,7 +22,7 @@ class IntTensor(_Dense):
     """`{"dtype": "int64", "shape": [T] | [N, K], "values": flat, row-major}`."""
 
     dtype: Literal["int64"]
-    values: list[int]
+    values: Long[Int64]
 
     @model_validator(mode="after")
     def _values_fill_the_shape(self) -> Self:
@@ -34,7 +34,7 @@ class FloatTensor(_Dense):
     """`{"dtype": "float32", "shape": [T] | [N, K], "values": flat, row-major, finite}`."""
 
     dtype: Literal["float32"]
-    values: list[Finite]
+    values: Long[Finite]
 
     @model_validator(mode="after")
     def _values_fill_the_shape(self) -> Self:
@@ -48,7 +48,7 @@ Tensor = Annotated[IntTensor | FloatTensor, Field(discriminator="dtype")]
 class TokenInput(WireRequest):
     """Token ids of one sequence; text never crosses the wire."""
 
-    token_ids: list[TokenId] = Field(min_length=1)
+    token_ids: Long[TokenId] = Field(min_length=1)
 
 
 class Datum(WireRequest):
