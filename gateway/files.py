@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from gateway.errors import not_found
+from gateway.errors import conflict, not_found
 from gateway.ledger import FileRecord
 from gateway.parts import Parts
+from gateway.storage import measure
 
 
 class FileRules:
@@ -23,6 +25,21 @@ class FileRules:
         if record is None or not (path := self._data.file(kind, record.file_id)).exists():
             raise not_found(kind, file_id)
         return record, path
+
+    async def verify(self, kind: str, file_id: str) -> None:
+        """Read the file once, and compare its bytes with those that were recorded: training would go on from them.
+
+        Raises:
+            GatewayError: 409 `state_corrupt` or `artifact_corrupt`, for good.
+        """
+        record, path = self.get(kind, file_id)
+        size, sha256 = await asyncio.to_thread(measure, path)
+        if sha256 != record.sha256:
+            raise conflict(
+                f"{kind}_corrupt",
+                f"{kind} {file_id}: {path.name} ({size} bytes) is not the file that was saved "
+                f"({record.size_bytes} bytes; the SHA-256 differs): start from another, or restore it from a copy",
+            )
 
     def delete(self, kind: str, file_id: str) -> None:
         """Delete record and bytes, or 404. Runs that began from the file keep what they read."""

@@ -139,8 +139,8 @@ class RunRules:
         )
 
     def _initial(self, request: CreateRun, initial: Initial) -> Path:
-        kind = "artifact" if initial.state_id is None else "state"
-        record, path = self._files.get(kind, initial.state_id or initial.artifact_id or "")
+        kind, file_id = _named(initial)
+        record, path = self._files.get(kind, file_id)
         wanted = {"model": request.model, "lora.rank": request.lora.rank, "lora.alpha": request.lora.alpha}
         found = {"model": record.model, "lora.rank": record.rank, "lora.alpha": record.alpha}
         for name, value in wanted.items():
@@ -152,6 +152,8 @@ class RunRules:
         return path
 
     async def _allocate(self, session_id: str, body: str, request: CreateRun, spec: RunSpec) -> RunRecord:
+        if request.initial is not None:
+            await self._files.verify(*_named(request.initial))
         async with self._executor.provider_turn():
             try:
                 await self._provider.create_run(spec)
@@ -176,6 +178,11 @@ class RunRules:
             raise not_found("session", session_id)
         if session.status != "open":
             raise session_closed(session)
+
+
+def _named(initial: Initial) -> tuple[str, str]:
+    """Kind and id of the file a run starts from."""
+    return ("artifact" if initial.state_id is None else "state"), initial.state_id or initial.artifact_id or ""
 
 
 def session_closed(session: SessionRecord) -> GatewayError:

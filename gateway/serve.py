@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import socket
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -95,6 +96,10 @@ async def started_gateway(options: GatewayOptions, data: DataDirectory, faults: 
             )
         except ImportError as error:
             raise ServeError(f'{error}: install the engine with pip install "whitney-pipelines[local]"') from error
+        except sqlite3.DatabaseError as error:
+            raise ServeError(
+                f"the ledger {data.ledger} cannot be used ({error}): restore it from a copy, or use another --data-dir"
+            ) from error
         except (ValueError, OSError, RuntimeError, ProviderLostError) as error:
             raise ServeError(f"provider {options.provider} cannot start: {error}") from error
         yield gateway

@@ -8,9 +8,11 @@ import pytest
 import torch
 from engine_harness import TestRun, engine, rl_data, sampling, some_tokens, training
 from peft import PeftModel
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 import models
+from gateway.providers.files import METADATA_KEY
 from gateway.providers.local.engine import Engine
 from gateway.providers.local.errors import EngineError
 
@@ -161,3 +163,20 @@ def test_a_released_run_is_gone(run: TestRun) -> None:
     run.engine.release_run("run")
     run.engine.release_run("run")
     assert run.error("forward", training(rl_data()))[0] == "unknown_run"
+
+
+def test_a_torn_archive_is_refused(run: TestRun, tmp_path: Path) -> None:
+    run.do("export_lora", output=tmp_path / "adapter.tar.gz")
+    whole = (tmp_path / "adapter.tar.gz").read_bytes()
+    damaged = bytes([*whole[: len(whole) // 2], *(255 - byte for byte in whole[len(whole) // 2 :])])
+    for name, content in (("short", whole[: len(whole) // 2]), ("damaged", damaged)):
+        (tmp_path / f"{name}.tar.gz").write_bytes(content)
+        with pytest.raises(EngineError, match=f"{name}.tar.gz cannot be read as a PEFT archive"):
+            TestRun.create(run.engine, name, initial=tmp_path / f"{name}.tar.gz")
+
+
+@pytest.mark.parametrize("record", ["[]", "{", '{"format": "whitney-lora-state/1"}'])
+def test_a_state_whose_metadata_is_broken_is_refused(tiny: Engine, tmp_path: Path, record: str) -> None:
+    save_file({"parameters": torch.zeros(1)}, tmp_path / "odd.safetensors", {METADATA_KEY: record})
+    with pytest.raises(EngineError, match=r"odd.safetensors cannot be read as a state"):
+        TestRun.create(tiny, initial=tmp_path / "odd.safetensors")

@@ -74,8 +74,10 @@ def load_state(path: Path, layout: LoraLayout, base: BaseWeights, *, with_optimi
 
             parameters = read("parameters")
             rest = [read(part) if with_optimizer else None for part in ("mean", "square", "gradient")]
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
-        raise EngineError("invalid_state", f"{path.name} cannot be read as a state: {error}") from error
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        # Metadata of another form, tensors of another shape: whatever a damaged file can lead to.
+        why = f"{type(error).__name__}: {error}"
+        raise EngineError("invalid_state", f"{path.name} cannot be read as a state: {why}") from error
     if parameters is None:
         raise EngineError("invalid_state", f"{path.name} lacks some of the adapter's weights")
     mean, square, gradient = rest

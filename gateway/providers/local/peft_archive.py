@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,10 @@ def read_adapter(path: Path, layout: LoraLayout) -> LoraTensors:
     """
     try:
         config_file, weights_file = read_members(path, CONFIG_FILE, WEIGHTS_FILE)
-        config, tensors = json.loads(config_file), load(weights_file)
-    except (tarfile.TarError, OSError, KeyError, ValueError, SafetensorError) as error:
-        raise EngineError("invalid_artifact", f"{path.name} cannot be read as a PEFT archive: {error}") from error
+        config, tensors = dict(json.loads(config_file)), load(weights_file)
+    except (tarfile.TarError, OSError, EOFError, zlib.error, KeyError, TypeError, ValueError, SafetensorError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise EngineError("invalid_artifact", f"{path.name} cannot be read as a PEFT archive: {why}") from error
     for key, wanted in (("r", layout.rank), ("lora_alpha", layout.alpha)):
         if config.get(key) != wanted:
             raise EngineError(
