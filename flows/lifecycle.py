@@ -140,8 +140,9 @@ class SessionScope:
             CREATE_KEY: self.create_key,
         }
         self._requested = True
-        self._session_id = await create_session(self._client, self.create_key, labels)
-        await self._stack.enter_async_context(beat(self._client, self._session_id))
+        session = await create_session(self._client, self.create_key, labels)
+        self._session_id = session.session_id
+        await self._stack.enter_async_context(beat(self._client, session.session_id, ttl_s=session.ttl_s))
         await self._show_session()
         request = CreateRun(
             create_key=self.create_key,

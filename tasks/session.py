@@ -6,13 +6,13 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from whitney.client import WhitneyClient
-from whitney.types import CreateRun
+from whitney.types import CreateRun, Session
 
 
 @task(task_run_name="create_session", cache_policy=NO_CACHE, persist_result=False, retries=0)
-async def create_session(client: WhitneyClient, create_key: str, labels: dict[str, str]) -> str:
+async def create_session(client: WhitneyClient, create_key: str, labels: dict[str, str]) -> Session:
     """Open a session; labels are on it before anything is billed, so that hooks and the reaper can find it."""
-    return (await client.create_session(create_key=create_key, labels=labels)).session_id
+    return await client.create_session(create_key=create_key, labels=labels)
 
 
 @task(task_run_name="create_run", cache_policy=NO_CACHE, persist_result=False, retries=0)
