@@ -89,21 +89,28 @@ class _Interruption:
                 signal.signal(number, handler)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        if self.count > 2:
+        self.count = count = self.count + 1  # the next signal may come before this one has been dealt with
+        if count > 2:
             self._leave()
-        # RuntimeError: a loop that has just closed, or a signal in the midst of the line about the one before.
-        with suppress(RuntimeError):
-            self._say(CLOSING if self.count == 1 else STILL_CLOSING)
-        with suppress(RuntimeError):
-            if self.count == 1 and self._cancel is not None:
+        with suppress(RuntimeError):  # the loop has just closed
+            if count == 1 and self._cancel is not None:
                 self._cancel()
+        line = CLOSING if count == 1 else STILL_CLOSING
+        try:
+            self._say(line)
+        except RuntimeError:  # in the midst of writing the line about the signal before
+            _write(line)
 
     def _leave(self) -> None:
         """End the process here and now, without waiting for any thread or lock."""
         session = self._session()
         left = f"session {session}: `whitney reap --session {session}` closes it" if session else "no known session"
-        with suppress(OSError):
-            os.write(2, f"whitney: left {left}\n".encode())
+        _write(f"whitney: left {left}")
         kill_temporary_server()
         os._exit(INTERRUPTED)
+
+
+def _write(line: str) -> None:
+    """To stderr, past every buffer and lock."""
+    with suppress(OSError):
+        os.write(2, f"{line}\n".encode())
