@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -76,6 +77,27 @@ def prefect_server(environment: dict[str, str], log: Path) -> Iterator[subproces
         yield process
     finally:
         _stop(process)
+
+
+@contextmanager
+def prefect_api() -> Iterator[None]:
+    """Prefect's API for as long as the block runs: the one that is configured, else a temporary server.
+
+    Prefect would start a temporary one itself, but in the terminal's process group: Ctrl-C would end it before the run
+    that needs it to close its session, and every request of that run would wait for a server that is gone.
+    """
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    if PREFECT_API_URL.value():
+        yield
+        return
+    with TemporaryDirectory(prefix="whitney-prefect-") as folder:
+        environment, log = project_server_environment(Path(folder), free_port()), Path(folder) / "server.log"
+        url = environment["PREFECT_API_URL"]
+        with prefect_server(environment, log) as server:
+            wait_until_up(server, url, log)
+            with temporary_settings({PREFECT_API_URL: url}):
+                yield
 
 
 def wait_until_up(process: subprocess.Popen[bytes], api_url: str, log: Path, timeout_s: float = STARTUP_S) -> None:

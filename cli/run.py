@@ -42,6 +42,7 @@ def run(
     from rich.console import Console
 
     from cli.endpoint import endpoint
+    from cli.prefect_server import prefect_api
     from cli.terminal import sayer
     from cli.training import show_summary, train
     from flows.load_config import load_config
@@ -52,7 +53,7 @@ def run(
     algorithm, checked = load_config(config, overrides)
     check_inputs(algorithm, checked)  # before a gateway is started: a mistake is told in a moment
     console = Console()
-    with interruptible():
+    with interruptible(), prefect_api():
         if checked.credentials_block is not None:
             summary = train(algorithm, checked, console)
         else:
