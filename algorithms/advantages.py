@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeGuard
+from typing import Literal, TypeGuard, get_args
 
 Reward = float | None
 Advantages = list[float | None]
+
+Estimate = Callable[[Sequence[Reward], Sequence[int]], Advantages]
+"""(rewards_G, completion lengths_G in tokens) → advantages_G: what makes one group-relative algorithm or another."""
+
+StdConvention = Literal["population", "sample"]
 
 EQUAL_REWARDS = 1e-9
 """Rewards whose spread is at most this (relative to their size, or absolute below 1) count as equal."""
@@ -34,20 +39,30 @@ def constant(rewards: Sequence[Reward]) -> bool:
     return max(scored) - min(scored) <= EQUAL_REWARDS * max(1.0, *map(abs, scored))
 
 
-def group_mean_advantages(rewards: Sequence[Reward], *, normalize_std: bool = False) -> Advantages:
-    """Reward minus the group's mean; with `normalize_std` divided by the group's population standard deviation.
+def group_mean_advantages(
+    rewards: Sequence[Reward], *, normalize_std: bool = False, std: StdConvention = "population", eps: float = 0.0
+) -> Advantages:
+    """Reward minus the group's mean; with `normalize_std` divided by the group's standard deviation plus `eps`.
 
-    A deviation below 1e-6 is not divided by. Source: GRPO, arXiv 2402.03300; without the division, arXiv 2503.20783.
+    `std` "population" divides the squares by G, "sample" by G − 1 (as torch.std does, with an `eps` of 1e-4 or so in
+    other trainers). A deviation below 1e-6 is not divided by. Source: GRPO, arXiv 2402.03300; without the division,
+    arXiv 2503.20783.
 
     Raises:
-        ValueError: fewer than two rewards.
+        ValueError: fewer than two rewards, an unknown convention, a negative `eps`.
     """
+    if std not in get_args(StdConvention):
+        raise ValueError(f"std {std!r} is unknown: use 'population' or 'sample'")
+    if not 0 <= eps < math.inf:
+        raise ValueError(f"eps is {eps}: it must be ≥ 0 and finite")
 
     def centred(scored: list[float]) -> list[float]:
-        mean = math.fsum(scored) / len(scored)
-        differences = [reward - mean for reward in scored]
-        std = math.sqrt(math.fsum(value * value for value in differences) / len(scored))
-        return [value / std for value in differences] if normalize_std and std >= MIN_STD else differences
+        differences = _centred(scored)
+        squares = math.fsum(value * value for value in differences)
+        deviation = math.sqrt(squares / (len(scored) - (std == "sample")))
+        if not normalize_std or deviation < MIN_STD:
+            return differences
+        return [value / (deviation + eps) for value in differences]
 
     return _relative("group_mean_advantages", rewards, centred)
 
@@ -81,6 +96,61 @@ def max_relative_advantage(rewards: Sequence[Reward]) -> Advantages:
     return _relative("max_relative_advantage", rewards, against_best)
 
 
+def mean_normalized_advantage(rewards: Sequence[Reward]) -> Advantages:
+    """(r − r̄)/r̄, all 0 where r̄ ≤ 0: a success counts the more, the rarer it is. Source: MaxRL, arXiv 2602.02710.
+
+    Meant for rewards ≥ 0, such as 0 and 1.
+
+    Raises:
+        ValueError: fewer than two rewards.
+    """
+
+    def by_mean(scored: list[float]) -> list[float]:
+        mean = math.fsum(scored) / len(scored)
+        return [value / mean for value in _centred(scored)] if mean > 0 else [0.0] * len(scored)
+
+    return _relative("mean_normalized_advantage", rewards, by_mean)
+
+
+def baseline_advantages(rewards: Sequence[Reward], baseline: float) -> Advantages:
+    """r − b with a baseline from outside the group. Source: REINFORCE, Williams 1992.
+
+    Unlike the others it needs no siblings: a single completion, or a group with equal rewards, has a gradient.
+    """
+    return [reward - baseline if is_scored(reward) else None for reward in rewards]
+
+
+def moving_baseline(means: Sequence[Reward], *, decay: float = 0.9) -> float:
+    """The exponentially weighted mean of earlier cycles' mean rewards, the latest last; 0 before the first.
+
+    Weights are decay^age over their own sum, so that the first cycles are not pulled towards 0. A function of what the
+    cycles reported and nothing else: there is no state to save, and a resumed run continues with the same baseline.
+    A cycle whose mean is None or NaN (nothing was scored) is passed over.
+
+    Raises:
+        ValueError: a decay outside [0, 1].
+    """
+    if not 0 <= decay <= 1:
+        raise ValueError(f"decay is {decay}: it must be in [0, 1]")
+    scored = [mean for mean in means if is_scored(mean)]
+    weights = [decay**age for age in range(len(scored) - 1, -1, -1)]
+    return math.fsum(w * mean for w, mean in zip(weights, scored, strict=True)) / math.fsum(weights) if scored else 0.0
+
+
+def whiten(groups: Sequence[Advantages]) -> list[Advantages]:
+    """All advantages of an optimizer step, shifted and scaled to mean 0 and population std 1; None stays None.
+
+    A deviation below 1e-6 is not divided by. Source: REINFORCE++, arXiv 2501.03262.
+    """
+    values = [value for group in groups for value in group if value is not None]
+    if not values:
+        return [list(group) for group in groups]
+    mean = math.fsum(values) / len(values)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    scale = deviation if deviation >= MIN_STD else 1.0
+    return [[None if value is None else (value - mean) / scale for value in group] for group in groups]
+
+
 def all_zero(advantages: Sequence[float | None], *, tolerance: float = 1e-9) -> bool:
     """Whether a group has no gradient in it: every advantage is None or within `tolerance` of 0."""
     return all(value is None or abs(value) <= tolerance for value in advantages)
@@ -95,6 +165,11 @@ def length_normalize(advantage: float, completion_length: int) -> float:
     if completion_length <= 0:
         raise ValueError(f"completion_length is {completion_length}: a completion has at least one token")
     return advantage / completion_length
+
+
+def _centred(values: list[float]) -> list[float]:
+    mean = math.fsum(values) / len(values)
+    return [value - mean for value in values]
 
 
 def _relative(name: str, rewards: Sequence[Reward], estimate: Callable[[list[float]], list[float]]) -> Advantages:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from algorithms.advantages import Advantages, Reward, constant, is_scored
+from algorithms.advantages import Advantages, Estimate, Reward, all_zero, constant, is_scored
+from algorithms.clipping import NO_CLIP, Clip
 from algorithms.datums import Datum, rl_datum
+from algorithms.kl import KlPenalty, TokenPenalty, kl_terms, same_length, shape_rewards
+from algorithms.losses import forward_backward_payload, require_advertised_loss
 
 UNSCORED = "unscored"
 EMPTY = "empty_completion"
 TOO_FEW = "too_few_rewards"
 ZERO_SIGNAL = "zero_signal"
+
+Sequences = Sequence[Mapping[str, Any]]
+"""Sampled completions: {"tokens", "logprobs", "stop_reason"} and, where a KL term needs it, "reference_logprobs"."""
+
+
+class LossContext(Protocol):
+    """What a `build_loss` needs of the loop's `ctx`."""
+
+    @property
+    def provider(self) -> str:
+        """The provider of the run: "modal", "tinker" or "local"."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +37,8 @@ class GroupData:
     """What a group of G completions gives to the optimizer step.
 
     `advantages` has G places, None where the reward was unusable; `dropped_by_reason` counts the completions that are
-    not in `data`. `zero_signal` says that the rewards were all equal: nothing in the group was better than the rest.
+    not in `data`. `zero_signal` says that the estimate found nothing in the group better than the rest: for a
+    group-relative one, that the rewards were all equal.
     """
 
     data: list[Datum]
@@ -30,20 +47,56 @@ class GroupData:
     zero_signal: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A group whose completions have their advantages and no datums yet; the fields are `GroupData`'s.
+
+    `sent`: whether the group goes into the step.
+    """
+
+    advantages: Advantages
+    dropped_by_reason: dict[str, int]
+    zero_signal: bool
+    sent: bool
+
+
 def build_group(
     prompt_tokens: Sequence[int],
-    sequences: Sequence[Mapping[str, Any]],
+    sequences: Sequences,
     rewards: Sequence[Reward],
-    estimate: Callable[[Sequence[Reward]], Advantages],
+    estimate: Estimate,
+    *,
+    clip: Clip = NO_CLIP,
+    kl: KlPenalty | TokenPenalty | None = None,
 ) -> GroupData:
-    """Turn sampled sequences (`{"tokens", "logprobs", …}`) and their rewards_G into `rl_datum`s.
+    """Turn sampled sequences and their rewards_G into `rl_datum`s.
 
     A completion without a finite reward, or without a token, is not sent and takes no part in the group's statistics.
-    A group with equal rewards, or with fewer than two usable ones, sends nothing.
+    A group in which nothing is better than the rest sends nothing, unless a KL term in the advantage gives it a
+    gradient; one with too few usable rewards to compare never does.
+
+    Args:
+        prompt_tokens: p ≥ 1 token ids.
+        sequences: G completions.
+        rewards: G rewards; None or NaN for one that could not be scored.
+        estimate: (rewards_G, lengths_G) → advantages_G.
+        clip: bounds of the ratio, as `clip_range` gives them.
+        kl: a penalty against a reference, whose log-probs every sequence then carries: a `KlPenalty`, or any function
+            (logprobs_T, reference_logprobs_T) → penalties_T, subtracted from the advantages_T.
 
     Raises:
-        ValueError: numbers of sequences and rewards that differ, fewer than two of them, an empty prompt.
+        ValueError: numbers of sequences and rewards that differ, fewer rewards than `estimate` needs, an empty prompt,
+            reference log-probs that are missing or have another length.
     """
+    judged = judge_group(sequences, rewards, estimate, kl)
+    data = group_datums(prompt_tokens, sequences, judged.advantages, clip=clip, kl=kl) if judged.sent else []
+    return GroupData(data, judged.advantages, judged.dropped_by_reason, judged.zero_signal)
+
+
+def judge_group(
+    sequences: Sequences, rewards: Sequence[Reward], estimate: Estimate, kl: KlPenalty | TokenPenalty | None = None
+) -> Judged:
+    """The first half of `build_group`: who takes part, and with which advantage."""
     if len(sequences) != len(rewards):
         raise ValueError(f"sequences has {len(sequences)} entries, rewards has {len(rewards)}: each sequence needs one")
     dropped: Counter[str] = Counter()
@@ -53,14 +106,104 @@ def build_group(
         if reason:
             dropped[reason] += 1
         usable.append(None if reason else reward)
-    advantages = estimate(usable)
+    if isinstance(kl, KlPenalty) and kl.place == "reward":
+        usable = shape_rewards(usable, _kl_sums(sequences, kl), kl.coef)
+    advantages = estimate(usable, [len(sequence["tokens"]) for sequence in sequences])
     count = sum(reward is not None for reward in usable)
-    flat = constant(usable)
-    if flat and count:
+    # Equal rewards are told by the rewards, since an estimate may leave 1e-17 of them; a baseline from outside the
+    # group gives equal rewards a gradient; and an estimate may find nothing to teach in rewards that differ.
+    flat = not any(advantages) or (constant(usable) and all_zero(advantages))
+    sent = bool(count) and (not flat or (count > 1 and _token_penalty(kl) is not None))
+    if count and not sent:
         dropped[ZERO_SIGNAL if count > 1 else TOO_FEW] += count
-    data = [
-        rl_datum(prompt_tokens, sequence["tokens"], sequence["logprobs"], advantage)
-        for sequence, advantage in zip(sequences, advantages, strict=True)
-        if advantage is not None and not flat
+    return Judged(advantages, dict(dropped), zero_signal=flat and count > 1, sent=sent)
+
+
+def group_datums(
+    prompt_tokens: Sequence[int],
+    sequences: Sequences,
+    advantages: Advantages,
+    *,
+    clip: Clip = NO_CLIP,
+    kl: KlPenalty | TokenPenalty | None = None,
+) -> list[Datum]:
+    """The second half of `build_group`: one datum per completion that has an advantage."""
+    penalty = _token_penalty(kl)
+    return [
+        rl_datum(
+            prompt_tokens,
+            sequence["tokens"],
+            sequence["logprobs"],
+            advantage if penalty is None else _penalised(advantage, sequence, place, penalty),
+            clip_low=clip.low,
+            clip_high=clip.high,
+        )
+        for place, (sequence, advantage) in enumerate(zip(sequences, advantages, strict=True))
+        if advantage is not None
     ]
-    return GroupData(data, advantages, dict(dropped), zero_signal=flat and count > 1)
+
+
+def group_loss(
+    sample: Mapping[str, Any],
+    request: Mapping[str, Any],
+    ctx: LossContext,
+    estimate: Estimate,
+    loss_function: str,
+    *,
+    clip: Clip = NO_CLIP,
+    loss_config: Mapping[str, float] | None = None,
+    kl: KlPenalty | TokenPenalty | None = None,
+) -> dict[str, Any]:
+    """The body that every rollout algorithm's `build_loss` shares: one sampled group in, one payload out.
+
+    Each of `sample["sequences"]` carries its `reward` (a number, or None when it could not be scored). The loss is the
+    plain sum; a loop that wants a mean over the whole step scales the concatenated data. The payload's `loss_config`
+    holds `clip`'s scalars and `loss_config`.
+
+    Raises:
+        ValueError: the provider does not have the loss, or as `build_group`.
+        NoGradientError: the group has nothing to teach.
+    """
+    require_advertised_loss(ctx.provider, loss_function)
+    sequences = sample["sequences"]
+    rewards = [sequence.get("reward") for sequence in sequences]
+    group = build_group(request["prompt"]["token_ids"], sequences, rewards, estimate, clip=clip, kl=kl)
+    return forward_backward_payload(group.data, loss_function, {**clip.loss_config, **(loss_config or {})})
+
+
+def reference_logprobs(sequence: Mapping[str, Any], place: int) -> Sequence[float]:
+    """The reference's log-probs of a completion, one per token.
+
+    Raises:
+        ValueError: there are none, or not one per token; names the completion's place in its group and the lengths.
+    """
+    count, given = len(sequence["tokens"]), sequence.get("reference_logprobs")
+    if given is None or len(given) != count:
+        found = "none" if given is None else str(len(given))
+        raise ValueError(
+            f"sequence {place} has {count} tokens and {found} reference_logprobs: a KL term needs one per token"
+        )
+    logprobs: Sequence[float] = given
+    return logprobs
+
+
+def _token_penalty(kl: KlPenalty | TokenPenalty | None) -> TokenPenalty | None:
+    """What is to be subtracted token by token; a coefficient of 0 is no penalty."""
+    if isinstance(kl, KlPenalty) and (kl.place == "reward" or kl.coef == 0):
+        return None
+    return kl
+
+
+def _penalised(advantage: float, sequence: Mapping[str, Any], place: int, penalty: TokenPenalty) -> list[float]:
+    penalties = penalty(sequence["logprobs"], reference_logprobs(sequence, place))
+    same_length(tokens=sequence["tokens"], penalties=penalties)
+    return [advantage - one for one in penalties]
+
+
+def _kl_sums(sequences: Sequences, kl: KlPenalty) -> list[float]:
+    return [
+        math.fsum(kl_terms(sequence["logprobs"], reference_logprobs(sequence, place), kl.estimator))
+        if sequence["tokens"]
+        else 0.0
+        for place, sequence in enumerate(sequences)
+    ]

@@ -15,43 +15,28 @@ Paper: arXiv 2402.03300 (DeepSeekMath).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from algorithms.advantages import Reward, group_mean_advantages
-from algorithms.groups import GroupData, build_group
-from algorithms.losses import forward_backward_payload, require_advertised_loss
+from algorithms.advantages import Advantages, Reward, StdConvention, group_mean_advantages
+from algorithms.groups import GroupData, LossContext, build_group, group_loss
 
 LOSS_FUNCTION = "importance_sampling"
 
 
-class LossContext(Protocol):
-    """What GRPO needs of the loop's `ctx`."""
-
-    @property
-    def provider(self) -> str:
-        """The provider of the run: "modal", "tinker" or "local"."""
-        ...
+def advantages(
+    rewards: Sequence[Reward], lengths: Sequence[int], *, std: StdConvention = "population", eps: float = 0.0
+) -> Advantages:
+    """(r − r̄)/std of a group; see `group_mean_advantages` for `std`, `eps` and what raises."""
+    return group_mean_advantages(rewards, normalize_std=True, std=std, eps=eps)
 
 
 def group_data(
     prompt_tokens: Sequence[int], sequences: Sequence[Mapping[str, Any]], rewards: Sequence[Reward]
 ) -> GroupData:
     """Score-normalised datums of one group; see `algorithms.groups.build_group` for what is dropped and what raises."""
-    return build_group(prompt_tokens, sequences, rewards, partial(group_mean_advantages, normalize_std=True))
+    return build_group(prompt_tokens, sequences, rewards, advantages)
 
 
 def build_loss(sample: Mapping[str, Any], cycle: int, request: Mapping[str, Any], ctx: LossContext) -> dict[str, Any]:
-    """The cookbook's contract: one sampled group in, one `forward_backward` payload out.
-
-    Each of `sample["sequences"]` carries its `reward` (a number, or None when it could not be scored). The loss is the
-    plain sum; a loop that wants a mean over the whole step scales the concatenated data.
-
-    Raises:
-        ValueError: as the module says under "Fails closed when".
-        NoGradientError: the group has nothing to teach.
-    """
-    require_advertised_loss(ctx.provider, LOSS_FUNCTION)
-    sequences = sample["sequences"]
-    group = group_data(request["prompt"]["token_ids"], sequences, [sequence.get("reward") for sequence in sequences])
-    return forward_backward_payload(group.data, LOSS_FUNCTION)
+    """The cookbook's contract: one sampled group in, one `forward_backward` payload out; see `group_loss`."""
+    return group_loss(sample, request, ctx, advantages, LOSS_FUNCTION)

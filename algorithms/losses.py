@@ -17,10 +17,14 @@ _EVERYWHERE = frozenset({"cross_entropy", "importance_sampling", "ppo", "cispo"}
 PROVIDER_LOSS_SUPPORT: dict[str, frozenset[str]] = {
     "modal": _EVERYWHERE | {"gspo", "ppo_critic", "dppo"},
     "tinker": _EVERYWHERE | {"dro"},
-    # ppo_critic is the contract's for `local` too; the embedded engine does not compute it yet, and a promise that the
-    # gateway refuses would cost the allocation this table saves.
-    "local": _EVERYWHERE | {"gspo", "dppo", "dro", "sapo"},
+    "local": _EVERYWHERE | {"gspo", "ppo_critic", "dppo", "dro", "sapo"},
 }
+
+_WHY_NOT = {
+    "sapo": "SkyRL has the loss, sapo_policy_loss, but the Tinker-compatible API in front of it takes a fixed list of "
+    "seven names and sapo is not among them; no clipped loss stands in for it. Use provider 'local', which has it",
+}
+"""What exactly is missing where a loss is not to be had, for losses whose absence is not the whole story."""
 
 MODAL_LOSS_CONFIG_KEYS: dict[str, frozenset[str]] = {
     "cross_entropy": frozenset(),
@@ -48,14 +52,23 @@ def require_advertised_loss(
     Raises:
         ValueError: an unknown provider, or a loss it does not have; the known ones are listed.
     """
-    supported = support.get(provider)
-    if supported is None:
-        raise ValueError(f"Unknown provider {provider!r} (known providers: {', '.join(sorted(support))})")
-    if loss_function not in supported:
+    require_provider(provider, support)
+    if loss_function not in support[provider]:
+        why = f": {_WHY_NOT[loss_function]}" if loss_function in _WHY_NOT else ""
         raise ValueError(
             f"{provider} does not advertise loss_function={loss_function!r} "
-            f"(known losses: {', '.join(sorted(supported))})"
+            f"(known losses: {', '.join(sorted(support[provider]))}){why}"
         )
+
+
+def require_provider(provider: str, support: Mapping[str, frozenset[str]] = PROVIDER_LOSS_SUPPORT) -> None:
+    """Refuse a provider that the loss table does not have.
+
+    Raises:
+        ValueError: an unknown provider; the known ones are listed.
+    """
+    if provider not in support:
+        raise ValueError(f"Unknown provider {provider!r} (known providers: {', '.join(sorted(support))})")
 
 
 def forward_backward_payload(

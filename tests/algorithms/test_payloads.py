@@ -26,7 +26,7 @@ LOSS_TABLE = {
     "cispo": {"modal", "tinker", "local"},
     "dro": {"tinker", "local"},
     "gspo": {"modal", "local"},
-    "ppo_critic": {"modal"},  # local: not computed yet
+    "ppo_critic": {"modal", "local"},
     "dppo": {"modal", "local"},
     "sapo": {"local"},
 }

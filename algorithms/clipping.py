@@ -1,0 +1,63 @@
+"""The range a ratio may move in before a clipped loss takes notice, in the form a provider takes it.
+
+Bounds are bounds of the ratio exp(lp − q), never the papers' epsilons: PPO's ε = 0.2 is the range 0.8 … 1.2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from algorithms.losses import require_provider
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A clip range, ready to be sent.
+
+    `low` and `high` become per-token tensors on every datum (`rl_datum`'s `clip_low` and `clip_high`; None sends none);
+    `loss_config` holds the scalars of the payload. At most one of the two forms is filled.
+    """
+
+    low: float | None
+    high: float | None
+    loss_config: dict[str, float]
+
+
+NO_CLIP = Clip(None, None, {})
+"""Nothing is sent: a loss that clips does it with the provider's own bounds."""
+
+
+def clip_range(provider: str, low: float | None, high: float | None) -> Clip:
+    """The bounds `low` and `high` of the ratio, as `provider` takes them; None leaves a bound to the provider.
+
+    tinker reads tensors on the datum, modal and local scalars in `loss_config`.
+
+    Raises:
+        ValueError: an unknown provider, a bound that is negative or not finite, or a range without the ratio 1.
+    """
+    require_provider(provider)
+    bounds = {"clip_low_threshold": low, "clip_high_threshold": high}
+    for name, bound in bounds.items():
+        if bound is not None and not 0 <= bound < math.inf:
+            raise ValueError(f"{name} is {bound}: it is a bound of the ratio itself, so give a finite number ≥ 0")
+    if low is not None and high is not None and low > high:
+        raise ValueError(
+            f"clip_low_threshold is {low}, above clip_high_threshold = {high}: both bound the ratio itself "
+            "(0.8 is the bound 0.8, not 1 − 0.8); swap them"
+        )
+    _require_room_for_one(low, high)
+    if provider == "tinker":
+        return Clip(low, high, {})
+    return Clip(None, None, {name: bound for name, bound in bounds.items() if bound is not None})
+
+
+def _require_room_for_one(low: float | None, high: float | None) -> None:
+    """A ratio is 1 before the first update: a range without 1 is an epsilon that was taken for a bound."""
+    if low is not None and low > 1:
+        raise ValueError(f"clip_low_threshold is {low}: the ratio of an unchanged policy, 1, is below it; give ≤ 1")
+    if high is not None and high < 1:
+        raise ValueError(
+            f"clip_high_threshold is {high}: the ratio of an unchanged policy, 1, is above it; "
+            f"an epsilon of {high} is the bound {1 + high:g}"
+        )
