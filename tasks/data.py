@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -54,21 +54,24 @@ class DataSet:
     warnings: tuple[str, ...] = ()
 
 
-def load(source: DataSource) -> DataSet:
-    """Read, split and check a data set.
+Reader = Callable[[Path], Sequence[Example]]
+
+
+def load(source: DataSource, read: Reader = read_jsonl) -> DataSet:
+    """Read, split and check a data set; `read` reads its files.
 
     Raises:
         DataError: an unknown source, a malformed or empty file, an empty side of the split, a question on both sides.
     """
     if source.heldout is not None:
-        train: Sequence[Example] = _everything(source)
-        heldout: Sequence[Example] = read_jsonl(source.heldout)
+        train: Sequence[Example] = _everything(source, read)
+        heldout: Sequence[Example] = read(source.heldout)
         how = f"held out: the file {source.heldout.name}"
     elif source.source in SHIPPED:
         train, heldout = SHIPPED[source.source]()
         how = "held out: the set's own split, by question"
     else:
-        train, heldout = split(_everything(source), source.heldout_fraction)
+        train, heldout = split(_everything(source, read), source.heldout_fraction)
         how = f"held out: {source.heldout_fraction:.0%} of the questions, by hash"
     warnings = _check_overlap(train, heldout, allowed=source.allow_overlap)
     train = train[: source.limit]
@@ -128,7 +131,7 @@ def _epoch_order(count: int, epoch: int, seed: int) -> tuple[int, ...]:
     return tuple(np.argsort(draws, kind="stable").tolist())
 
 
-def _everything(source: DataSource) -> list[Example]:
+def _everything(source: DataSource, read: Reader) -> Sequence[Example]:
     name = source.source
     if name.startswith(REASONING_GYM):
         return _reasoning_gym(name.removeprefix(REASONING_GYM), source.reasoning_gym)
@@ -140,7 +143,7 @@ def _everything(source: DataSource) -> list[Example]:
             f"data source {name!r} is unknown: {did_you_mean(name, SHIPPED)}It is neither a file nor a shipped set "
             f"({', '.join(SHIPPED)}) nor {REASONING_GYM}TASK"
         )
-    return read_jsonl(Path(name))
+    return read(Path(name))
 
 
 def _reasoning_gym(task: str, options: Mapping[str, Any]) -> list[Example]:

@@ -32,6 +32,24 @@ class Example:
     key: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Preference(Example):
+    """A prompt with two replies to it, of which the first is to be preferred.
+
+    `answer` stays what it is elsewhere, a reference for reward functions; preferences need none.
+    """
+
+    chosen: str = ""
+    rejected: str = ""
+
+    def sides(self) -> tuple[Example, Example]:
+        """The two conversations, chosen first, each as an example whose answer is the reply: as one is rendered."""
+        return (
+            Example(f"{self.id}, chosen", self.messages, self.chosen, self.extra, self.key),
+            Example(f"{self.id}, rejected", self.messages, self.rejected, self.extra, self.key),
+        )
+
+
 def example(
     messages: Sequence[Message],
     answer: str | None = None,
@@ -44,6 +62,11 @@ def example(
     question = [[message["role"], " ".join(message["content"].split())] for message in messages]
     digest = hashlib.sha256(json.dumps(question, ensure_ascii=False).encode()).hexdigest()
     return Example(id or digest[:12], tuple(messages), answer, dict(extra or {}), key or digest)
+
+
+def preference(item: Example, chosen: str, rejected: str) -> Preference:
+    """An example, and the two replies to its prompt."""
+    return Preference(item.id, item.messages, item.answer, item.extra, item.key, chosen, rejected)
 
 
 def user(text: str) -> tuple[Message, ...]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tasks.examples import DataError, Example, Message, example, user
+
+Parsed = TypeVar("Parsed")
 
 ROLES = ("system", "user", "assistant")
 
@@ -19,58 +22,85 @@ def read_jsonl(path: Path) -> list[Example]:
     Raises:
         DataError: the file cannot be read, holds no example, or a line is malformed ("file:line: what is wrong").
     """
+    return [item for _, item in parse_lines(path, example_of_row)]
+
+
+def parse_lines(path: Path, parse: Callable[[dict[str, Any]], Parsed]) -> list[tuple[int, Parsed]]:
+    """What `parse` makes of every line's object, beside the line's number, counted from 1.
+
+    Raises:
+        DataError: the file cannot be read, holds no object, or `parse` refuses one ("file:line: what is wrong").
+    """
     try:
         # Not splitlines(): it would cut a JSON string at U+2028, which is no line end to JSON.
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-    examples = []
+    parsed = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                examples.append(_example(json.loads(line)))
+                parsed.append((number, parse(_object(json.loads(line)))))
             except ValueError as error:
                 raise DataError(f"{path}:{number}: {error}") from None
-    if not examples:
+    if not parsed:
         raise DataError(f"{path} holds no example: write one JSON object a line, with `prompt` or `messages`")
-    return examples
+    return parsed
 
 
-def _example(row: Any) -> Example:
-    if not isinstance(row, dict):
-        raise DataError(f"a line must be a JSON object, this is a {type(row).__name__}")
+def example_of_row(row: dict[str, Any]) -> Example:
+    """The example that a line's object describes; takes the fields it knows out of `row`.
+
+    Raises:
+        DataError: a field that is missing, superfluous or of another type.
+    """
     prompt, messages, answer = (row.pop(name, None) for name in ("prompt", "messages", "answer"))
     if (prompt is None) == (messages is None):
         raise DataError("exactly one of `prompt` (text) and `messages` (a list) is needed")
-    conversation = user(_text("prompt", prompt)) if messages is None else _conversation(messages)
-    if conversation[-1]["role"] == "assistant":
+    given = user(text_field("prompt", prompt)) if messages is None else conversation("messages", messages)
+    if given[-1]["role"] == "assistant":
         if answer is not None:
             raise DataError("`messages` end with the assistant's reply and `answer` gives another: keep one of the two")
-        *given, reply = conversation
-        conversation, answer = tuple(given), reply["content"]
-    if not conversation:
+        *before, reply = given
+        given, answer = tuple(before), reply["content"]
+    if not given:
         raise DataError("`messages` hold nothing but a reply: there is no prompt to answer")
     names = {name: str(row.pop(name)) for name in ("id", "key") if row.get(name) is not None}
-    return example(conversation, _answer(answer), extra=row, **names)
+    return example(given, _answer(answer), extra=row, **names)
 
 
-def _conversation(messages: Any) -> tuple[Message, ...]:
+def conversation(name: str, messages: Any) -> tuple[Message, ...]:
+    """The field `name` as a conversation.
+
+    Raises:
+        DataError: it is no list of messages, or one has no role or no text.
+    """
     if not isinstance(messages, list) or not messages:
-        raise DataError('`messages` must be a non-empty list of {"role", "content"}')
-    conversation = []
+        raise DataError(f'`{name}` must be a non-empty list of {{"role", "content"}}')
+    checked = []
     for place, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in ROLES:
-            raise DataError(f"messages[{place}] needs a role, one of {', '.join(ROLES)}")
-        conversation.append(
-            {"role": message["role"], "content": _text(f"messages[{place}].content", message.get("content"))}
-        )
-    return tuple(conversation)
+            raise DataError(f"{name}[{place}] needs a role, one of {', '.join(ROLES)}")
+        text = text_field(f"{name}[{place}].content", message.get("content"))
+        checked.append({"role": message["role"], "content": text})
+    return tuple(checked)
 
 
-def _text(name: str, value: Any) -> str:
+def text_field(name: str, value: Any) -> str:
+    """The field `name` as text.
+
+    Raises:
+        DataError: it is no text, or holds nothing but white space.
+    """
     if not isinstance(value, str) or not value.strip():
         raise DataError(f"{name} must be text that is not empty")
     return value
+
+
+def _object(row: Any) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise DataError(f"a line must be a JSON object, this is a {type(row).__name__}")
+    return row
 
 
 def _answer(value: Any) -> str | None:

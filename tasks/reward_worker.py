@@ -78,7 +78,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def _score(request: dict[str, Any]) -> dict[str, Any]:
     fields = request["completion"]
-    completion = Completion(**{**fields, "prompt": tuple(fields["prompt"]), "example": Example(**fields["example"])})
+    # A pair of preferences is scored as the example it is, without its two replies.
+    known = {name: fields["example"][name] for name in Example.__dataclass_fields__}
+    completion = Completion(**{**fields, "prompt": tuple(fields["prompt"]), "example": Example(**known)})
     value = load_function(request["function"])(completion, **request["arguments"])
     if inspect.isawaitable(value):
         value = asyncio.run(_awaited(value))
