@@ -52,6 +52,7 @@ class Renderer:
     """
 
     __slots__ = (
+        "_opening",
         "_special",
         "_template",
         "_tokenizer",
@@ -78,6 +79,7 @@ class Renderer:
         named = {"bos_token": model.bos_token, "eos_token": model.eos_token}
         self._variables = {name: token for name, token in named.items() if token is not None}
         end_of_text = self._special.get(model.eos_token or "")
+        self._opening = self._supplied_opening()
         turn_end = self._turn_end()
         self.stop_token_ids: list[int] = [turn_end, *([end_of_text] if end_of_text not in {None, turn_end} else [])]
         self.check()
@@ -93,7 +95,10 @@ class Renderer:
         Raises:
             RenderingError: the template fails, a message holds a special token, or the text begins with two BOS.
         """
-        tokens = self._encode(self._render(_messages(item), add_generation_prompt=True))
+        messages = _messages(item)
+        for place, message in enumerate(messages):
+            self._refuse_special(f"messages[{place}]", message["content"])
+        tokens = self._encode(self._render(messages, add_generation_prompt=True))
         if not tokens:
             raise RenderingError("the chat template renders this conversation to nothing: a prompt needs a token")
         bos = self._special.get(self._variables.get("bos_token", ""))
@@ -104,11 +109,15 @@ class Renderer:
     def completion_tokens(self, text: str) -> list[int]:
         """A reply as it is trained: its tokens, then the token that ends the turn.
 
+        Where the template's generation prompt opens the reply itself, with "<think>\\n" say, that opening is no part of
+        a sampled completion, and none of a trained one: it is taken off a reply that begins with it.
+
         Raises:
             RenderingError: the reply holds a special token of its own.
         """
-        self._refuse_special("the reply", text)
-        return [*self._encode(text), self.stop_token_id]
+        rest = self._after_opening(text)
+        self._refuse_special("the reply", rest)
+        return [*self._encode(rest), self.stop_token_id]
 
     def decode(self, tokens: Sequence[int], *, skip_special: bool = True) -> str:
         """Token ids as text, without special tokens unless asked for."""
@@ -123,7 +132,7 @@ class Renderer:
         for place, message in enumerate(item.messages):
             self._refuse_special(f"example {item.id}, messages[{place}]", message["content"])
         if item.answer is not None:
-            self._refuse_special(f"example {item.id}, the answer", item.answer)
+            self._refuse_special(f"example {item.id}, the answer", self._after_opening(item.answer))
 
     def check(self, item: Example | None = None) -> None:
         """Prove for one conversation (or a probe) that training and sampling see the same tokens.
@@ -136,7 +145,7 @@ class Renderer:
         where = "the chat template" if item is None else f"example {item.id}"
         prompt, completion = self.prompt_tokens(messages), self.completion_tokens(answer)
         full = self._finished(messages, answer)
-        place = next((i for i, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b), None)
+        place = _parting(prompt, full)
         if place is not None or len(full) < len(prompt):
             raise RenderingError(
                 f"{where}: the finished conversation does not begin with its prompt (they part at token {place} of "
@@ -151,6 +160,24 @@ class Renderer:
         if self.decode(rest[len(completion) :], skip_special=False).strip():
             raise RenderingError(f"{where}: text follows the token that ends the assistant's turn")
 
+    def _supplied_opening(self) -> str:
+        """What the generation prompt says of the reply itself; "" for most templates.
+
+        It is what stands in the prompt where, in the finished conversation, the reply begins.
+        """
+        messages, answer = _PROBE
+        prompt = self._render(messages, add_generation_prompt=True)
+        full = self._render([*messages, _reply(answer)], add_generation_prompt=False)
+        place = _parting(prompt, full)
+        return "" if place is None or not full.startswith(answer, place) else prompt[place:]
+
+    def _after_opening(self, text: str) -> str:
+        """What is left of a reply for the model to say, once the generation prompt has supplied the opening."""
+        tag, reply = self._opening.strip(), text.lstrip()
+        if not tag or not reply.startswith(tag):
+            return text
+        return text.removeprefix(self._opening) if text.startswith(self._opening) else reply.removeprefix(tag).lstrip()
+
     def _turn_end(self) -> int:
         messages, answer = _PROBE
         after = self._finished(messages, answer)[len(self.prompt_tokens(messages)) :]
@@ -164,16 +191,14 @@ class Renderer:
         return end
 
     def _finished(self, messages: Sequence[Message], answer: str) -> list[int]:
-        conversation = [*messages, {"role": "assistant", "content": answer}]
-        return self._encode(self._render(conversation, add_generation_prompt=False))
+        reply = _reply(self._opening + self._after_opening(answer))
+        return self._encode(self._render([*messages, reply], add_generation_prompt=False))
 
     def _encode(self, text: str) -> list[int]:
         # The template writes BOS and EOS itself; the tokenizer's post-processor would write them a second time.
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def _render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
-        for place, message in enumerate(messages):
-            self._refuse_special(f"messages[{place}]", message["content"])
         try:
             return self._template.render(
                 messages=[dict(message) for message in messages],
@@ -193,6 +218,15 @@ class Renderer:
         found = next((token for token in self._special if token in text), None)
         if found is not None:
             raise RenderingError(f"{where} holds the special token {found!r} as text: take it out of the data")
+
+
+def _reply(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def _parting(one: Sequence[object], other: Sequence[object]) -> int | None:
+    """The first place where two texts, or two lists of tokens, differ; None where one begins with the other."""
+    return next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
 
 
 def _messages(item: Example | Sequence[Message]) -> Sequence[Message]:

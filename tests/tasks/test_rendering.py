@@ -52,6 +52,69 @@ def test_templates_may_use_what_hugging_faces_have(tiny):
     assert renderer.decode(renderer.prompt_tokens(QUESTION), skip_special=False) == CHATML_TEXT
 
 
+def opened_by(opening):
+    """ChatML whose generation prompt goes on with an opening of the reply."""
+    head, tail = CHATML.rsplit("assistant\n", 1)
+    return f"{head}assistant\n{opening}{tail}"
+
+
+THINKING = opened_by("<think>\n")
+THOUGHT = "two and three\n</think>\n\n5"
+
+
+@pytest.fixture(scope="module")
+def thinking(tiny):
+    return Renderer(tiny, THINKING)
+
+
+def test_an_opened_think_tag_belongs_to_the_prompt_that_is_sampled_from(thinking):
+    prompt = thinking.decode(thinking.prompt_tokens(QUESTION), skip_special=False)
+    assert prompt == CHATML_TEXT + "<think>\n"
+
+
+@pytest.mark.parametrize(
+    "reply", [THOUGHT, "<think>\n" + THOUGHT, "<think>" + THOUGHT, "\n<think>\n\n" + THOUGHT, "<think> " + THOUGHT]
+)
+def test_an_opened_think_tag_is_never_trained_however_the_data_spell_the_reply(thinking, reply):
+    tokens = thinking.completion_tokens(reply)
+    assert thinking.decode(tokens, skip_special=False) == THOUGHT + "<|im_end|>"
+    whole = thinking.decode([*thinking.prompt_tokens(QUESTION), *tokens], skip_special=False)
+    assert whole == CHATML_TEXT + "<think>\n" + THOUGHT + "<|im_end|>"
+    thinking.check(example(QUESTION.messages, reply))
+
+
+def test_white_space_after_the_opening_is_the_replys_own(thinking):
+    assert thinking.completion_tokens("<think>\n x") == thinking.completion_tokens(" x")
+
+
+def test_a_reply_that_does_not_think_is_trained_as_it_is(thinking):
+    assert thinking.decode(thinking.completion_tokens("5")) == "5"
+    thinking.check(QUESTION)
+
+
+def test_a_tag_that_the_template_does_not_open_is_the_replys_own(tiny):
+    renderer = Renderer(tiny, "chatml")
+    assert renderer.decode(renderer.completion_tokens("<think>\nx")) == "<think>\nx"
+
+
+def test_an_opening_that_is_a_special_token_is_taken_off_too_and_refused_anywhere_else(tiny):
+    special = "<|endoftext|>"
+    renderer = Renderer(tiny, opened_by(special))
+    item = example(QUESTION.messages, special + "5")
+    renderer.check_text(item)
+    renderer.check(item)
+    assert renderer.decode(renderer.completion_tokens(special + "5"), skip_special=False) == "5<|im_end|>"
+    with pytest.raises(RenderingError, match="the reply holds the special token"):
+        renderer.completion_tokens(special + "5" + special)
+
+
+def test_a_template_that_closes_the_tag_for_replies_that_do_not_think_is_refused(tiny):
+    closed = "('<think>\n\n</think>\n' if message.role == 'assistant' else '')"
+    closing = THINKING.replace("message['content'] +", f"{closed} + message['content'] +")
+    with pytest.raises(RenderingError, match="other tokens within the conversation"):
+        Renderer(tiny, closing)
+
+
 @pytest.mark.parametrize(
     ("template", "said"),
     [
