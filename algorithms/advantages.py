@@ -42,11 +42,11 @@ def constant(rewards: Sequence[Reward]) -> bool:
 def group_mean_advantages(
     rewards: Sequence[Reward], *, normalize_std: bool = False, std: StdConvention = "population", eps: float = 0.0
 ) -> Advantages:
-    """Reward minus the group's mean; with `normalize_std` divided by the group's standard deviation plus `eps`.
+    """Reward minus the group's mean; with `normalize_std` divided by the group's standard deviation.
 
-    `std` "population" divides the squares by G, "sample" by G − 1 (as torch.std does, with an `eps` of 1e-4 or so in
-    other trainers). A deviation below 1e-6 is not divided by. Source: GRPO, arXiv 2402.03300; without the division,
-    arXiv 2503.20783.
+    `std` "population" takes the squares' mean over G; "sample" over G − 1, and adds `eps` to the deviation, as other
+    trainers do with 1e-4 or so. A deviation below 1e-6 is not divided by. Source: GRPO, arXiv 2402.03300; without the
+    division, arXiv 2503.20783.
 
     Raises:
         ValueError: fewer than two rewards, an unknown convention, a negative `eps`.
@@ -58,11 +58,11 @@ def group_mean_advantages(
 
     def centred(scored: list[float]) -> list[float]:
         differences = _centred(scored)
-        squares = math.fsum(value * value for value in differences)
-        deviation = math.sqrt(squares / (len(scored) - (std == "sample")))
+        sample = std == "sample"
+        deviation = math.sqrt(math.fsum(value * value for value in differences) / (len(scored) - sample))
         if not normalize_std or deviation < MIN_STD:
             return differences
-        return [value / (deviation + eps) for value in differences]
+        return [value / (deviation + eps * sample) for value in differences]
 
     return _relative("group_mean_advantages", rewards, centred)
 
@@ -165,6 +165,20 @@ def length_normalize(advantage: float, completion_length: int) -> float:
     if completion_length <= 0:
         raise ValueError(f"completion_length is {completion_length}: a completion has at least one token")
     return advantage / completion_length
+
+
+def per_token(advantages: Sequence[float | None], lengths: Sequence[int]) -> Advantages:
+    """Each advantage over its completion's length, by `length_normalize`; None stays None, whatever its length.
+
+    Raises:
+        ValueError: numbers of advantages and lengths that differ, or a length below 1 beside an advantage.
+    """
+    if len(advantages) != len(lengths):
+        raise ValueError(f"advantages has {len(advantages)} entries, lengths has {len(lengths)}: each needs one")
+    return [
+        None if advantage is None else length_normalize(advantage, length)
+        for advantage, length in zip(advantages, lengths, strict=True)
+    ]
 
 
 def _centred(values: list[float]) -> list[float]:

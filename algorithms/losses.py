@@ -71,6 +71,18 @@ def require_provider(provider: str, support: Mapping[str, frozenset[str]] = PROV
         raise ValueError(f"Unknown provider {provider!r} (known providers: {', '.join(sorted(support))})")
 
 
+def non_negative(**config: float) -> dict[str, float]:
+    """Numbers of a `loss_config` that may be 0 and not less.
+
+    Raises:
+        ValueError: one that is negative or not finite; names it.
+    """
+    for name, value in config.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} is {value}: it must be ≥ 0 and finite")
+    return config
+
+
 def forward_backward_payload(
     data: Sequence[Datum], loss_function: str, loss_config: Mapping[str, float] | None = None
 ) -> dict[str, Any]:

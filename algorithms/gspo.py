@@ -1,0 +1,47 @@
+"""GSPO: one ratio for the whole sequence, since the reward is for the whole sequence.
+
+Contract: GRPO-shaped data under the provider's own `gspo` loss, which makes the sequence's ratio of the log-probs.
+Maths: A_i as in `grpo`. s_i = exp(mean over tokens of lp − q), and every token of completion i carries s_i with its own
+    gradient. Loss: −Σ min(s·A, clamp(s, lo, hi)·A).
+Loss per provider: `gspo` on modal and local: clip_low_threshold and clip_high_threshold in loss_config. tinker: none.
+Fails closed when: the provider has no `gspo` (tinker), before anything is allocated; a bound is negative, or a range
+    is without 1. Never falls back to `importance_sampling`.
+Deviates from the paper by: the server's bounds, 0.8 and 1.2, which a sequence's ratio hardly ever reaches; the paper's
+    are PAPER_LOW and PAPER_HIGH. The mean over sequences (the paper's) is not a key of loss_config: it is the
+    deployment's, or the caller's with aggregation "sequence_mean".
+Paper: arXiv 2507.18071.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from algorithms.clipping import Clip, clip_range
+from algorithms.groups import LossContext, group_loss
+from algorithms.grpo import advantages
+
+__all__ = [
+    "DEFAULT_HIGH",
+    "DEFAULT_LOW",
+    "LOSS_FUNCTION",
+    "PAPER_HIGH",
+    "PAPER_LOW",
+    "advantages",
+    "build_loss",
+    "loss_terms",
+]
+
+LOSS_FUNCTION = "gspo"
+DEFAULT_LOW, DEFAULT_HIGH = 0.8, 1.2
+PAPER_LOW, PAPER_HIGH = 1 - 3e-4, 1 + 4e-4
+
+
+def loss_terms(provider: str, low: float | None = DEFAULT_LOW, high: float | None = DEFAULT_HIGH) -> Clip:
+    """The bounds of the sequence's ratio as the provider takes them; None leaves one to the provider."""
+    return clip_range(provider, low, high)
+
+
+def build_loss(sample: Mapping[str, Any], cycle: int, request: Mapping[str, Any], ctx: LossContext) -> dict[str, Any]:
+    """The cookbook's contract: one sampled group in, one `forward_backward` payload out; see `group_loss`."""
+    return group_loss(sample, request, ctx, advantages, LOSS_FUNCTION, clip=loss_terms(ctx.provider))
