@@ -1,22 +1,25 @@
 """What each provider accepts, and the checks that hold a caller to it.
 
 `--provider modal` and `--provider tinker` run the local engine and refuse what that provider would refuse, so that a
-flow can be tried against both before anything is rented. What the engine itself cannot do yet they refuse as well.
+flow can be tried against both before anything is rented.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gateway.errors import invalid
 from gateway.losses import (
     CLIP_KEYS,
     CLIP_TENSOR_LOSSES,
+    CRITIC_LOSS,
+    LOSS_DEFAULTS,
     LOSS_KEYS,
+    MODAL_LOSS_DEFAULTS,
     MODAL_LOSS_KEYS,
-    NOT_YET_COMPUTED,
+    OPTIONAL_LOSS_INPUTS,
     REQUIRED_LOSS_INPUTS,
 )
 from whitney.types import AdamW, Datum, ForwardPayload, OptimStepPayload, WireRequest
@@ -32,8 +35,9 @@ ProviderName = Literal["local", "modal", "tinker"]
 class ProviderRules:
     """What one provider takes.
 
-    `loss_config_keys`: the losses it has, with the scalar keys each takes. `clip_tensor_losses`: losses whose ratio
-    bounds may travel as per-token tensors on the datum. `fixed_optimizer`: only the learning rate of a request counts.
+    `loss_config_keys`: the losses it has, with the scalar keys each takes; `loss_defaults`: what the keys are where a
+    request does not say. `clip_tensor_losses`: losses whose ratio bounds may travel as per-token tensors on the datum.
+    `fixed_optimizer`: only the learning rate of a request counts.
     """
 
     name: ProviderName
@@ -41,12 +45,13 @@ class ProviderRules:
     loss_config_keys: Mapping[str, frozenset[str]]
     clip_tensor_losses: frozenset[str]
     soft_targets: bool
+    loss_defaults: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: LOSS_DEFAULTS)
     fixed_optimizer: AdamW | None = None
 
     @property
     def losses(self) -> list[str]:
-        """The losses that can be asked for here today, sorted."""
-        return sorted(self.loss_config_keys.keys() - NOT_YET_COMPUTED)
+        """The losses that can be asked for here, sorted."""
+        return sorted(self.loss_config_keys)
 
 
 RULES: Mapping[ProviderName, ProviderRules] = {
@@ -63,6 +68,7 @@ RULES: Mapping[ProviderName, ProviderRules] = {
         loss_config_keys=MODAL_LOSS_KEYS,
         clip_tensor_losses=frozenset(),
         soft_targets=False,
+        loss_defaults=MODAL_LOSS_DEFAULTS,
         fixed_optimizer=AdamW(learning_rate=0.0, grad_clip_norm=1.0),
     ),
     "tinker": ProviderRules(
@@ -75,25 +81,27 @@ RULES: Mapping[ProviderName, ProviderRules] = {
 }
 
 
-def check_role(role: str) -> None:
+def check_role(rules: ProviderRules, role: str) -> None:
     """Refuse a run that nothing could be done with.
 
     Raises:
         GatewayError: 422 on `role`.
     """
-    if role == "critic":
-        raise invalid("role", "a critic cannot be trained here yet: this engine does not compute its loss, ppo_critic")
+    if role == "critic" and CRITIC_LOSS not in rules.loss_config_keys:
+        raise invalid("role", f"{rules.name} trains no critic: it has no loss {CRITIC_LOSS!r}")
 
 
-def check_operation(rules: ProviderRules, payload: WireRequest) -> None:
-    """Refuse a training payload that the provider would refuse.
+def check_operation(rules: ProviderRules, role: str, kind: str, payload: WireRequest) -> None:
+    """Refuse an operation that the provider would refuse, or that has no meaning for a run of this role.
 
     Raises:
         GatewayError: 422, naming the field and what is known.
     """
+    if role == "critic" and kind == "save_weights_for_sampler":
+        raise invalid("kind", "this run's role is critic: it has values and nothing to sample; sample a policy run")
     if not isinstance(payload, ForwardPayload):
         return
-    _check_loss(rules, payload)
+    _check_loss(rules, role, payload)
     for index, datum in enumerate(payload.data):
         _check_loss_inputs(rules, payload, f"payload.data.{index}.loss_inputs", datum)
     if not any(any(datum.loss_inputs["weights"].values) for datum in payload.data):
@@ -101,21 +109,34 @@ def check_operation(rules: ProviderRules, payload: WireRequest) -> None:
 
 
 def adapted(rules: ProviderRules, payload: WireRequest) -> dict[str, Any]:
-    """The payload as the provider will act on it: modal passes over all of the optimizer but its learning rate."""
+    """The payload as the provider will act on it, complete.
+
+    A loss_config gets the provider's own default for each key that was not sent (a bound that came as a tensor on the
+    datum comes before it); modal passes over all of an optimizer but its learning rate.
+    """
+    if isinstance(payload, ForwardPayload):
+        complete = {**rules.loss_defaults[payload.loss_function], **payload.loss_config}
+        return payload.model_dump() | {"loss_config": complete}
     if rules.fixed_optimizer is not None and isinstance(payload, OptimStepPayload):
         rate = payload.optimizer.learning_rate
         payload = OptimStepPayload(optimizer=rules.fixed_optimizer.model_copy(update={"learning_rate": rate}))
     return payload.model_dump()
 
 
-def _check_loss(rules: ProviderRules, payload: ForwardPayload) -> None:
+def _check_loss(rules: ProviderRules, role: str, payload: ForwardPayload) -> None:
     loss = payload.loss_function
-    if loss not in rules.losses:
-        because = "has no loss" if loss not in rules.loss_config_keys else "does not compute here, yet, the loss"
+    if loss not in rules.loss_config_keys:
         raise invalid(
             "payload.loss_function",
-            f"{rules.name} {because} {loss!r}; its losses: {', '.join(rules.losses)}",
+            f"{rules.name} has no loss {loss!r}; its losses: {', '.join(rules.losses)}",
             known=rules.losses,
+        )
+    if (loss == CRITIC_LOSS) != (role == "critic"):
+        known = [CRITIC_LOSS] if role == "critic" else [name for name in rules.losses if name != CRITIC_LOSS]
+        raise invalid(
+            "payload.loss_function",
+            f"this run's role is {role}, which {loss!r} does not train; losses of a {role}: {', '.join(known)}",
+            known=known,
         )
     keys = rules.loss_config_keys[loss]
     for key in payload.loss_config:
@@ -134,7 +155,8 @@ def _check_loss_inputs(rules: ProviderRules, payload: ForwardPayload, path: str,
     required = REQUIRED_LOSS_INPUTS[loss]
     for name in sorted(required - given.keys()):
         raise invalid(f"{path}.{name}", f"missing: {loss} needs {', '.join(sorted(required))}")
-    allowed = required | (CLIP_KEYS if loss in rules.clip_tensor_losses else frozenset())
+    clips = CLIP_KEYS if loss in rules.clip_tensor_losses else frozenset()
+    allowed = required | OPTIONAL_LOSS_INPUTS[loss] | clips
     for name in sorted(given.keys() - allowed):
         raise invalid(
             f"{path}.{name}"[:120],
@@ -155,7 +177,9 @@ def _check_tensors(rules: ProviderRules, loss: str, path: str, datum: Datum) -> 
             raise invalid(
                 f"{path}.{name}.shape", f"{loss} on {rules.name} takes one dimension here, not {tensor.shape}"
             )
-    targets, weights = datum.loss_inputs["target_tokens"], datum.loss_inputs["weights"]
+    targets, weights = datum.loss_inputs.get("target_tokens"), datum.loss_inputs["weights"]
+    if targets is None:
+        return
     if targets.shape != weights.shape:
         raise invalid(f"{path}.weights.shape", f"{weights.shape} must equal target_tokens' {targets.shape}")
     if min(targets.values, default=0) < 0:

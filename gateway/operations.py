@@ -80,7 +80,7 @@ class OperationRules:
         if request.kind not in row.operations:
             raise invalid("kind", f"{row.model} has no {request.kind}; known: {', '.join(row.operations)}")
         check_context(row, request.payload)
-        check_operation(self._rules, request.payload)
+        check_operation(self._rules, run.spec.role, request.kind, request.payload)
 
     def _accept(self, queue: RunQueue, sampler_id: str | None, request: ParsedOperation, body: str) -> None:
         self._ledger.operations.accept(

@@ -10,7 +10,7 @@ from gateway.emulation import check_role
 from gateway.errors import GatewayError, conflict, invalid, key_conflict, not_found, shorten
 from gateway.execution import Executor, new_id
 from gateway.files import FileRules
-from gateway.ledger import RunRecord, SessionRecord
+from gateway.ledger import FileRecord, RunRecord, SessionRecord
 from gateway.parts import Parts
 from gateway.providers.base import ProviderLostError, RunSpec
 from gateway.validation import digest
@@ -125,7 +125,7 @@ class RunRules:
             raise invalid("model", f"{shorten(request.model)!r} is not served here; known: {known}")
         if request.lora.rank > row.max_lora_rank:
             raise invalid("lora.rank", f"{request.lora.rank} is over {row.model}'s maximum of {row.max_lora_rank}")
-        check_role(request.role)
+        check_role(self._rules, request.role)
         return RunSpec(
             run_id=new_id("run"),
             model=request.model,
@@ -141,6 +141,7 @@ class RunRules:
     def _initial(self, request: CreateRun, initial: Initial) -> Path:
         kind, file_id = _named(initial)
         record, path = self._files.get(kind, file_id)
+        self._check_initial_role(request.role, kind, record)
         wanted = {"model": request.model, "lora.rank": request.lora.rank, "lora.alpha": request.lora.alpha}
         found = {"model": record.model, "lora.rank": record.rank, "lora.alpha": record.alpha}
         for name, value in wanted.items():
@@ -150,6 +151,15 @@ class RunRules:
                     f"{kind} {record.file_id} has {name} {found[name]}, the run asks for {value}: they must be equal",
                 )
         return path
+
+    def _check_initial_role(self, role: str, kind: str, record: FileRecord) -> None:
+        """A state is of its run's role; a policy's adapter serves a critic as well, which then has a new value head."""
+        run = self._ledger.runs.get(record.run_id)
+        own = run.spec.role if run is not None else role
+        if own != role and not (kind == "artifact" and role == "critic"):
+            raise invalid(
+                f"initial.{kind}_id", f"{kind} {record.file_id} is of a {own} run, the run asks for the role {role}"
+            )
 
     async def _allocate(self, session_id: str, body: str, request: CreateRun, spec: RunSpec) -> RunRecord:
         if request.initial is not None:

@@ -168,6 +168,7 @@ class DelayProvider:
         return Outcome(result, usage=Usage(trained_tokens=tokens))
 
     def _losses(self, run: _Run, work: Work) -> tuple[dict[str, Any], int]:
+        critic = run.spec.role == "critic"
         outputs, total, tokens = [], 0.0, 0
         for datum in work.payload["data"]:
             length = len(datum["input"]["token_ids"])
@@ -176,7 +177,8 @@ class DelayProvider:
             numbers[~weights.any(-1)] = 0.0
             total -= float(numbers.sum())
             tokens += length
-            outputs.append({"logprobs": {"dtype": "float32", "shape": [length], "values": numbers.tolist()}})
+            name = "values" if critic else "logprobs"
+            outputs.append({name: {"dtype": "float32", "shape": [length], "values": numbers.tolist()}})
         return {"metrics": {"loss": total, "tokens": float(tokens)}, "loss_outputs": outputs}, tokens
 
     def _optim_step(self, run: _Run, work: Work) -> Outcome:

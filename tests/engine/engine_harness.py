@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gateway.emulation import RULES, adapted
 from gateway.providers.base import Outcome, RunSpec, Work
 from gateway.providers.local.engine import Engine
 from gateway.providers.local.lora import LoraTensors
@@ -91,7 +92,7 @@ class TestRun:
 
 def complete(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     """The payload as the gateway hands it over: validated, with every default of the contract in it."""
-    return PAYLOADS[kind].model_validate(payload).model_dump()
+    return adapted(RULES["local"], PAYLOADS[kind].model_validate(payload))
 
 
 def training(data: list[dict[str, Any]], loss: str = "cross_entropy", **config: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gateway.losses import LOSS_DEFAULTS
 from gateway.providers.local.losses import DPPO_VARIANTS, LOSSES, LossGradient, TrainedTokens, evaluate
 
 FUNCTIONS = LOSSES | {f"dppo {variant}": function for variant, function in DPPO_VARIANTS.items()}
@@ -31,8 +32,12 @@ def tokens(
     )
 
 
+def evaluated(name: str, given: TrainedTokens, **config: float) -> LossGradient:
+    return evaluate(FUNCTIONS[name], given, {**LOSS_DEFAULTS[name.split(maxsplit=1)[0]], **config})
+
+
 def loss(name: str, given: TrainedTokens, **config: float) -> float:
-    return float(evaluate(FUNCTIONS[name], given, config).loss.sum())
+    return float(evaluated(name, given, **config).loss.sum())
 
 
 def test_cross_entropy_is_the_weighted_negative_logprob() -> None:
@@ -44,7 +49,7 @@ def test_importance_sampling_weighs_the_advantage_by_the_ratio() -> None:
 
 
 def test_ppo_holds_a_good_token_at_its_bound_and_lets_its_gradient_go() -> None:
-    result = evaluate(FUNCTIONS["ppo"], tokens([-1.0], [-2.0], [1.0]), {})
+    result = evaluated("ppo", tokens([-1.0], [-2.0], [1.0]))
     assert result.loss.tolist() == pytest.approx([-1.2])
     assert result.gradient.tolist() == [0.0]
     assert result.clipped is not None
@@ -52,7 +57,7 @@ def test_ppo_holds_a_good_token_at_its_bound_and_lets_its_gradient_go() -> None:
 
 
 def test_ppo_keeps_pushing_down_a_bad_token_that_became_likelier() -> None:
-    result = evaluate(FUNCTIONS["ppo"], tokens([-1.0], [-2.0], [-1.0]), {})
+    result = evaluated("ppo", tokens([-1.0], [-2.0], [-1.0]))
     assert result.loss.tolist() == pytest.approx([2.718281828])
     assert result.gradient.tolist() == pytest.approx([2.718281828])
 
@@ -68,10 +73,10 @@ def test_ppo_takes_its_bounds_from_the_config_or_from_the_datum_alike() -> None:
 
 
 def test_cispo_clamps_the_coefficient_but_never_the_gradient() -> None:
-    result = evaluate(FUNCTIONS["cispo"], tokens([-1.0], [-2.0], [1.0]), {"clip_high_threshold": 4.0})
+    result = evaluated("cispo", tokens([-1.0], [-2.0], [1.0]), clip_high_threshold=4.0)
     assert result.loss.tolist() == pytest.approx([2.718281828])
     assert result.gradient.tolist() == pytest.approx([-2.718281828])
-    held = evaluate(FUNCTIONS["cispo"], tokens([-1.0], [-2.0], [1.0]), {"clip_high_threshold": 2.0})
+    held = evaluated("cispo", tokens([-1.0], [-2.0], [1.0]), clip_high_threshold=2.0)
     assert held.gradient.tolist() == pytest.approx([-2.0])
 
 
@@ -89,7 +94,7 @@ def test_gspo_keeps_sequences_apart() -> None:
 
 
 def test_dppo_masks_a_good_token_that_became_much_likelier() -> None:
-    result = evaluate(FUNCTIONS["dppo"], tokens([-0.2], [-0.6], [1.0]), {})
+    result = evaluated("dppo", tokens([-0.2], [-0.6], [1.0]))
     assert result.loss.tolist() == [0.0]
     assert result.gradient.tolist() == [0.0]
     assert loss("dppo", tokens([-0.2], [-0.6], [1.0]), delta_high=0.5) == pytest.approx(-math.exp(0.4))
@@ -116,7 +121,7 @@ def test_dppo_by_kl_lets_a_token_return_from_however_far() -> None:
 
 @pytest.mark.parametrize("sampler", [0.0, 1e-7])
 def test_dppo_by_kl_stands_a_certain_token(sampler: float) -> None:
-    result = evaluate(DPPO_VARIANTS["binary_kl"], tokens([0.0, -0.5, 1e-7], [sampler, sampler, -0.5]), {})
+    result = evaluated("dppo binary_kl", tokens([0.0, -0.5, 1e-7], [sampler, sampler, -0.5]))
     assert torch.isfinite(result.loss).all()
     assert result.clipped is not None
     assert result.clipped.tolist() == [False, False, True]
@@ -134,7 +139,7 @@ STOPS_A_GRADIENT = {"cispo", "gspo"}  # by definition; their derivatives have te
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - STOPS_A_GRADIENT))
 def test_the_derivative_is_the_finite_difference(name: str) -> None:
     given = random_tokens()
-    result = evaluate(FUNCTIONS[name], given, {})
+    result = evaluated(name, given)
     for index in range(len(given.logprobs)):
         assert float(result.gradient[index]) == pytest.approx(slope(name, given, index), abs=1e-6)
 
@@ -143,12 +148,12 @@ def test_the_derivative_of_cispo_is_its_coefficient() -> None:
     given = random_tokens()
     coefficient = (given.logprobs - given.sampler_logprobs).exp().clamp(0, 4)
     expected = -given.weights * coefficient * given.advantages
-    torch.testing.assert_close(evaluate(FUNCTIONS["cispo"], given, {}).gradient, expected)
+    torch.testing.assert_close(evaluated("cispo", given).gradient, expected)
 
 
 def test_the_derivative_of_gspo_is_the_sequence_ratio_where_it_is_not_clipped() -> None:
     given = random_tokens(spread=0.05)
-    result = evaluate(FUNCTIONS["gspo"], given, {})
+    result = evaluated("gspo", given)
     for sequence in (0, 1):
         own = given.sequence == sequence
         weights, log_ratio = given.weights[own], (given.logprobs - given.sampler_logprobs)[own]
@@ -179,6 +184,6 @@ def slope(name: str, given: TrainedTokens, index: int, width: float = 1e-6) -> f
 
 
 def test_an_evaluation_leaves_no_graph_behind() -> None:
-    result: LossGradient = evaluate(FUNCTIONS["ppo"], random_tokens(), {})
+    result: LossGradient = evaluated("ppo", random_tokens())
     assert not result.loss.requires_grad
     assert not result.gradient.requires_grad

@@ -63,7 +63,7 @@ async def test_a_whole_cycle_passes_through_the_pipe(run: LocalProvider, tmp_pat
 
 async def test_another_process_writes_the_same_adapter_to_the_byte(provider: LocalProvider, tmp_path: Path) -> None:
     work = [
-        Work("twin", "forward_backward", training(rl_data(), "ppo")),
+        Work("twin", "forward_backward", complete("forward_backward", training(rl_data(), "ppo"))),
         Work("twin", "optim_step", complete("optim_step", {"optimizer": {"learning_rate": 1e-2}})),
     ]
     spec = dataclasses.replace(SPEC, run_id="twin")

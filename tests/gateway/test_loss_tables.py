@@ -5,13 +5,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import get_args
 
 import pytest
 
 from algorithms import MODAL_LOSS_CONFIG_KEYS, PROVIDER_LOSS_SUPPORT, adamw_optimizer
 from gateway.emulation import RULES, ProviderName
-from gateway.losses import LOSS_KEYS, NOT_YET_COMPUTED, REQUIRED_LOSS_INPUTS
+from gateway.losses import (
+    CRITIC_LOSS,
+    LOSS_DEFAULTS,
+    LOSS_KEYS,
+    MODAL_LOSS_DEFAULTS,
+    OPTIONAL_LOSS_INPUTS,
+    REQUIRED_LOSS_INPUTS,
+)
 from gateway.providers.local.losses import LOSSES
 from whitney.types import AdamW
 from whitney.types.operation import LossFunction
@@ -28,14 +36,23 @@ def test_the_callers_table_is_the_emulations_table_of_the_provider(provider: Pro
     assert PROVIDER_LOSS_SUPPORT[provider] == RULES[provider].loss_config_keys.keys()
 
 
-def test_the_callers_table_promises_of_local_what_is_computed_today() -> None:
+def test_the_callers_table_promises_of_local_what_is_computed() -> None:
     assert PROVIDER_LOSS_SUPPORT["local"] == set(RULES["local"].losses)
 
 
 def test_the_engine_computes_every_loss_that_is_accepted() -> None:
     for rules in RULES.values():
-        assert set(rules.losses) <= LOSSES.keys()
-    assert LOSSES.keys() == LOSS_KEYS.keys() - NOT_YET_COMPUTED == REQUIRED_LOSS_INPUTS.keys()
+        assert set(rules.losses) <= LOSSES.keys() | {CRITIC_LOSS}
+    assert LOSSES.keys() | {CRITIC_LOSS} == LOSS_KEYS.keys()
+    assert LOSS_KEYS.keys() == REQUIRED_LOSS_INPUTS.keys() == OPTIONAL_LOSS_INPUTS.keys()
+
+
+@pytest.mark.parametrize("defaults", [LOSS_DEFAULTS, MODAL_LOSS_DEFAULTS])
+def test_every_key_of_a_loss_has_a_default(defaults: Mapping[str, Mapping[str, float]]) -> None:
+    # A policy has no values to clip: ppo's value_clip is taken and has no effect.
+    assert {loss: set(keys) for loss, keys in defaults.items()} == {
+        loss: set(keys) - ({"value_clip"} if loss == "ppo" else set()) for loss, keys in LOSS_KEYS.items()
+    }
 
 
 def test_config_keys_of_modal_are_the_same_on_both_sides() -> None:

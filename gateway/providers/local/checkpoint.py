@@ -36,6 +36,7 @@ def save_state(path: Path, state: TrainingState, base: BaseWeights) -> None:
         "format": FORMAT,
         "model": base.name,
         "base_sha256": base.sha256,
+        "role": _role(layout),
         "rank": layout.rank,
         "alpha": layout.alpha,
         "step": state.moments.step if state.moments else 0,
@@ -56,7 +57,7 @@ def load_state(path: Path, layout: LoraLayout, base: BaseWeights, *, with_optimi
     Without the optimizer only the weights are taken: moments and gathered gradient start afresh.
 
     Raises:
-        EngineError: `invalid_state` when the file is no state, or one of another model, rank or alpha.
+        EngineError: `invalid_state` when the file is no state, or one of another model, role, rank or alpha.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -88,6 +89,8 @@ def load_state(path: Path, layout: LoraLayout, base: BaseWeights, *, with_optimi
 def _check(name: str, metadata: dict[str, Any], layout: LoraLayout, base: BaseWeights) -> None:
     if metadata.get("format") != FORMAT:
         raise EngineError("invalid_state", f"{name} is not a state of this engine (format {metadata.get('format')!r})")
+    if (role := metadata.get("role", "policy")) != _role(layout):  # states of before there were critics say none
+        raise EngineError("invalid_state", f"the state is a {role}'s, the run asks for the role {_role(layout)}")
     for key, wanted in (("rank", layout.rank), ("alpha", layout.alpha)):
         if metadata[key] != wanted:
             raise EngineError(
@@ -98,6 +101,10 @@ def _check(name: str, metadata: dict[str, Any], layout: LoraLayout, base: BaseWe
             "invalid_state",
             f"the state was trained on model {metadata['model']!r}, whose weights are not those of {base.name!r}",
         )
+
+
+def _role(layout: LoraLayout) -> str:
+    return "critic" if layout.value_head else "policy"
 
 
 def save_weights(path: Path, parameters: torch.Tensor) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 
 import models
+from gateway.losses import CRITIC_LOSS
 from gateway.providers.base import Outcome, RunSpec, Work
 from gateway.providers.local.base_weights import BaseWeights, load_base
 from gateway.providers.local.checkpoint import TrainingState, load_state, save_state
+from gateway.providers.local.critic import run_critic
 from gateway.providers.local.draws import DrawSettings
 from gateway.providers.local.errors import EngineError
 from gateway.providers.local.examples import check_tokens
@@ -70,12 +72,10 @@ class Engine:
         """
         if spec.model not in self._folders:
             raise EngineError("unknown_model", f"model {spec.model!r} is not served; served: {sorted(self._folders)}")
-        if spec.role != "policy":
-            raise EngineError("unsupported_role", f"role {spec.role!r} is not served by the local engine, 'policy' is")
         if spec.rank > self._options.max_rank:
             raise EngineError("invalid_lora", f"lora.rank is {spec.rank}, at most {self._options.max_rank} is served")
         base = self._base(spec.model)
-        layout = LoraLayout(base.shapes, spec.rank, spec.alpha)
+        layout = LoraLayout(base.shapes, spec.rank, spec.alpha, value_head=spec.role == "critic")
         self._runs[spec.run_id] = _Run(spec, base, _initial_state(spec, layout, base), next(self._versions))
 
     def release_run(self, run_id: str) -> None:
@@ -139,13 +139,13 @@ class Engine:
             check_tokens("input.token_ids", tokens, shapes.vocabulary, shapes.context_tokens)
 
     def _forward(self, run: _Run, work: Work) -> Outcome:
-        result = run_training(self._training_request(run, work.payload), None)
+        result = self._evaluate(run, work.payload, None)
         return Outcome(result, usage=Usage(prefill_tokens=_datum_tokens(work.payload)))
 
     def _forward_backward(self, run: _Run, work: Work) -> Outcome:
         # Into a vector of its own: a request that fails halfway leaves the gathered gradient as it was.
         gradient = LoraTensors(run.state.parameters.layout)
-        result = run_training(self._training_request(run, work.payload), gradient)
+        result = self._evaluate(run, work.payload, gradient)
         if run.state.gradient is None:
             run.state.gradient = gradient
         else:
@@ -168,6 +168,8 @@ class Engine:
 
     def _save_weights_for_sampler(self, run: _Run, work: Work) -> Outcome:
         assert work.sampler_id is not None, "the gateway names the snapshot to create"
+        if run.spec.role == "critic":
+            raise EngineError("wrong_role", "a run of role critic has nothing to sample")
         self._snapshots.add(work.sampler_id, work.run_id, run.version, run.state.parameters)
         return Outcome({"sampler_id": work.sampler_id})
 
@@ -201,11 +203,15 @@ class Engine:
         version, lora = self._snapshots.get(work.run_id, work.sampler_id)
         return self._merged.network(work.run_id, version, self._runs[work.run_id].base, lora)
 
-    def _training_request(self, run: _Run, payload: Mapping[str, Any]) -> TrainingRequest:
-        parameters = run.state.parameters
+    def _evaluate(self, run: _Run, payload: Mapping[str, Any], gradient: LoraTensors | None) -> dict[str, Any]:
+        parameters, loss = run.state.parameters, payload["loss_function"]
+        _check_role(run.spec.role, loss)
         network = self._merged.network(run.spec.run_id, run.version, run.base, parameters)
-        loss = self._losses[payload["loss_function"]]
-        return TrainingRequest(network, parameters, payload, loss, run.spec.reduction, self._options.micro_batch_tokens)
+        limit = self._options.micro_batch_tokens
+        request = TrainingRequest(network, parameters, payload, run.spec.reduction, limit)
+        if loss == CRITIC_LOSS:
+            return run_critic(request, gradient)
+        return run_training(request, self._losses[loss], gradient)
 
     def _base(self, name: str) -> BaseWeights:
         if name not in self._bases:
@@ -223,6 +229,11 @@ class Engine:
             max_lora_rank=self._options.max_rank,
             tokenizer_sha256=folder.tokenizer_sha256,
         )
+
+
+def _check_role(role: str, loss: str) -> None:
+    if (loss == CRITIC_LOSS) != (role == "critic"):
+        raise EngineError("wrong_role", f"{loss} does not train a run of role {role}")
 
 
 def _initial_state(spec: RunSpec, layout: LoraLayout, base: BaseWeights) -> TrainingState:

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gateway.losses import CLIP_KEYS, CLIP_TENSOR_LOSSES
+from gateway.losses import CLIP_KEYS, CLIP_TENSOR_LOSSES, CRITIC_LOSS
 from gateway.providers.local.errors import EngineError
 
 _POLICY_INPUTS = ("logprobs", "advantages")
+_CRITIC_INPUTS = ("values", "returns")
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Example:
     """One datum, reduced to its trained positions.
 
     `tokens` is the input up to the last trained position (what follows influences nothing); `length` is the datum's
-    own. `positions` [n] are the trained ones, ascending. `targets`, `weights` are [n, K]: K = 1 but for soft targets.
-    `inputs` holds the policy losses' per-token tensors, [n] in fp64.
+    own. `positions` [n] are the trained ones, ascending. `targets`, `weights` are [n, K]: K = 1 but for soft targets;
+    a critic's datum may go without targets, which then are 0. `inputs` holds the loss's other tensors, [n] in fp64.
     """
 
     tokens: list[int]
@@ -64,7 +65,8 @@ def _read(where: str, datum: Mapping[str, Any], loss: str, *, vocabulary: int, c
     tokens: list[int] = datum["input"]["token_ids"]
     check_tokens(f"{where}.input.token_ids", tokens, vocabulary, context_tokens)
     given = datum["loss_inputs"]
-    targets, weights = _tensor(given["target_tokens"]), _tensor(given["weights"])
+    weights = _tensor(given["weights"])
+    targets = _tensor(given["target_tokens"]) if "target_tokens" in given else weights.new_zeros(weights.shape).long()
     soft = targets.dim() == 2
     targets, weights = targets.reshape(len(tokens), -1), weights.reshape(len(tokens), -1)
     positions = (weights != 0).any(-1).nonzero()[:, 0]
@@ -87,6 +89,8 @@ def _read(where: str, datum: Mapping[str, Any], loss: str, *, vocabulary: int, c
 def _per_token_inputs(loss: str, given: Mapping[str, Any]) -> list[str]:
     if loss == "cross_entropy":
         return []
+    if loss == CRITIC_LOSS:
+        return list(_CRITIC_INPUTS)
     bounds = CLIP_KEYS & given.keys() if loss in CLIP_TENSOR_LOSSES else set()
     return [*_POLICY_INPUTS, *sorted(bounds)]
 

@@ -1,4 +1,4 @@
-"""LoRA tensors (arXiv 2106.09685) kept in ONE flat vector.
+"""What a run trains — LoRA matrices (arXiv 2106.09685), a critic's value head — kept in ONE flat vector.
 
 Parameters, gradients and Adam's moments have the same layout, so that an optimizer step, a snapshot, a norm or a check
 for NaN is one operation on one vector; the matrices are views into it.
@@ -21,11 +21,15 @@ LINEARS = tuple(linear for group in FUSED_LINEARS.values() for linear in group)
 
 @dataclass(frozen=True)
 class LoraLayout:
-    """Where each matrix lies in the flat vector. `scale` = alpha / rank multiplies B·A."""
+    """Where each matrix lies in the flat vector. `scale` = alpha / rank multiplies B·A.
+
+    With `value_head`, a critic's, a linear from d_model to 1 with its bias lies behind the matrices.
+    """
 
     shapes: Shapes
     rank: int
     alpha: float
+    value_head: bool = False
 
     @property
     def scale(self) -> float:
@@ -46,7 +50,8 @@ class LoraLayout:
     @cached_property
     def size(self) -> int:
         """The number of trainable parameters."""
-        return sum(rows * columns for *_, (rows, columns) in self.matrices)
+        head = self.shapes.width + 1 if self.value_head else 0
+        return sum(rows * columns for *_, (rows, columns) in self.matrices) + head
 
 
 class LoraTensors:
@@ -62,6 +67,7 @@ class LoraTensors:
             end = start + math.prod(shape)
             self._views[layer, linear, side] = self.flat[start:end].view(shape)
             start = end
+        self._head = self.flat[start:]
 
     def a(self, layer: int, linear: str) -> Tensor:
         """A of one linear, [rank, in]."""
@@ -71,18 +77,31 @@ class LoraTensors:
         """B of one linear, [out, rank]."""
         return self._views[layer, linear, "B"]
 
+    @property
+    def value_weight(self) -> Tensor:
+        """The value head's weight, [1, d_model]; of a layout with one."""
+        return self._head[None, :-1]
+
+    @property
+    def value_bias(self) -> Tensor:
+        """The value head's bias, [1]; of a layout with one."""
+        return self._head[-1:]
+
     def named(self) -> Iterator[tuple[str, Tensor]]:
-        """Every matrix under the name it has in a state file, `layers.3.q_proj.A`."""
+        """Every tensor under the name it has in a state file, `layers.3.q_proj.A`, `value_head.bias`."""
         for (layer, linear, side), view in self._views.items():
             yield f"layers.{layer}.{linear}.{side}", view
+        if self.layout.value_head:
+            yield "value_head.weight", self.value_weight
+            yield "value_head.bias", self.value_bias
 
     def changes_nothing(self) -> bool:
-        """Whether every B is zero, as in an untrained adapter: the base then is the model."""
+        """Whether every B is zero, as in an untrained adapter: the base's layers then are the model's."""
         return not any(bool(view.any()) for (_, _, side), view in self._views.items() if side == "B")
 
 
 def fresh_parameters(layout: LoraLayout, seed: int) -> LoraTensors:
-    """A ~ U(−1/√in, 1/√in), B = 0: PEFT's default start, drawn in a fixed order from a seed."""
+    """A ~ U(−1/√in, 1/√in), B = 0: PEFT's default start, drawn in a fixed order from a seed; a value head is 0."""
     generator = torch.Generator().manual_seed(seed)
     parameters = LoraTensors(layout)
     for layer, linear, side, shape in layout.matrices:

@@ -1,7 +1,8 @@
-"""The losses a provider computes: pure functions of log-probs.
+"""The losses a provider computes: pure functions of log-probs, and the critic's of values.
 
 All are sums over trained tokens, so that split requests and accumulated calls add up. Each formula below is the
-per-token loss; its derivative with respect to the current log-prob is taken by autograd on these few numbers, in fp64.
+per-token loss; its derivative with respect to the current log-prob (or value) is taken by autograd on these few
+numbers, in fp64. A config is complete: whoever asks fills in the provider's defaults (`gateway.losses`).
 
 Notation: lp = current log-prob, q = the sampler's, A = advantage, w = weight, ratio = exp(lp − q).
 """
@@ -38,6 +39,19 @@ class TrainedTokens:
 
 
 @dataclass(frozen=True)
+class TrainedValues:
+    """What the critic's loss sees of the trained tokens, each field [n] in fp64.
+
+    `values` are the critic's now, `old_values` those that the datum carries: what it said when the rollout was scored.
+    """
+
+    values: Tensor
+    weights: Tensor
+    old_values: Tensor
+    returns: Tensor
+
+
+@dataclass(frozen=True)
 class Loss:
     """Per-token losses [n], and by token whether a clip or a mask was at work (None for losses that have neither)."""
 
@@ -47,11 +61,16 @@ class Loss:
 
 @dataclass(frozen=True)
 class LossGradient:
-    """A loss evaluated: its value by token and ∂ Σ loss / ∂ log-prob, both [n] in fp64."""
+    """A loss evaluated: its value by token and ∂ Σ loss / ∂ log-prob (or ∂ value), both [n] in fp64."""
 
     loss: Tensor
     gradient: Tensor
     clipped: Tensor | None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number of it is one."""
+        return bool(torch.isfinite(self.loss).all() and torch.isfinite(self.gradient).all())
 
 
 Config = Mapping[str, float]
@@ -68,26 +87,26 @@ def importance_sampling(tokens: TrainedTokens, config: Config) -> Loss:
 
 
 def ppo(tokens: TrainedTokens, config: Config) -> Loss:
-    """−w·min(ratio·A, clamp(ratio, lo, hi)·A) (arXiv 1707.06347); bounds of the ratio, default 0.8 and 1.2."""
+    """−w·min(ratio·A, clamp(ratio, lo, hi)·A) (arXiv 1707.06347); the bounds are the ratio's own."""
     return _clipped_objective(tokens, tokens.log_ratio.exp(), config)
 
 
 def cispo(tokens: TrainedTokens, config: Config) -> Loss:
-    """−w·sg(clamp(ratio, lo, hi))·A·lp (arXiv 2506.13585); default bounds 0 and 4. It never zeroes a gradient."""
-    low, high = _bounds(tokens, config, 0.0, 4.0)
+    """−w·sg(clamp(ratio, lo, hi))·A·lp (arXiv 2506.13585). It never zeroes a gradient."""
+    low, high = _bounds(tokens, config)
     ratio = tokens.log_ratio.detach().exp()
     kept = ratio.clamp(low, high)
     return Loss(-tokens.weights * kept * tokens.advantages * tokens.logprobs, clipped=kept != ratio)
 
 
 def dro(tokens: TrainedTokens, config: Config) -> Loss:
-    """−w·(lp·A − ½β(lp − q)²) (arXiv 2405.19107); default β 0.05."""
-    penalty = 0.5 * config.get("beta", 0.05) * tokens.log_ratio.square()
+    """−w·(lp·A − ½β(lp − q)²) (arXiv 2405.19107)."""
+    penalty = 0.5 * config["beta"] * tokens.log_ratio.square()
     return Loss(-tokens.weights * (tokens.logprobs * tokens.advantages - penalty))
 
 
 def gspo(tokens: TrainedTokens, config: Config) -> Loss:
-    """PPO's objective with the sequence's ratio s = exp(Σ w(lp − q) / Σ w) (arXiv 2507.18071), default 0.8 and 1.2.
+    """PPO's objective with the sequence's ratio s = exp(Σ w(lp − q) / Σ w) (arXiv 2507.18071).
 
     In token form, sg(s)·exp(lp − sg(lp)): every token carries the sequence's ratio and its own gradient.
     """
@@ -101,8 +120,7 @@ def gspo(tokens: TrainedTokens, config: Config) -> Loss:
 def dppo_binary_tv(tokens: TrainedTokens, config: Config) -> Loss:
     """−w·mask·ratio·A, masked where p − μ has gone too far the advantage's way (binary total variation).
 
-    p = exp(lp), μ = exp(q); the mask is 0 for A > 0 and p − μ > delta_high, and for A < 0 and μ − p > delta_low;
-    default 0.2 and 0.2.
+    p = exp(lp), μ = exp(q); the mask is 0 for A > 0 and p − μ > delta_high, and for A < 0 and μ − p > delta_low.
     """
     moved = tokens.logprobs.detach().exp() - tokens.sampler_logprobs.exp()
     return _masked_objective(tokens, config, distance=moved.abs(), moved=moved)
@@ -126,12 +144,25 @@ def dppo_binary_kl(tokens: TrainedTokens, config: Config) -> Loss:
 
 
 def sapo(tokens: TrainedTokens, config: Config) -> Loss:
-    """−w·(4/τ)·σ(τ(ratio − 1))·A (arXiv 2511.20347); τ is tau_pos (1.0) where A > 0, else tau_neg (1.05)."""
-    positive = torch.tensor(config.get("tau_pos", 1.0), dtype=torch.float64)
-    negative = torch.tensor(config.get("tau_neg", 1.05), dtype=torch.float64)
+    """−w·(4/τ)·σ(τ(ratio − 1))·A (arXiv 2511.20347); τ is tau_pos where A > 0, else tau_neg."""
+    positive = torch.tensor(config["tau_pos"], dtype=torch.float64)
+    negative = torch.tensor(config["tau_neg"], dtype=torch.float64)
     tau = torch.where(tokens.advantages > 0, positive, negative)
     gate = 4 / tau * torch.sigmoid(tau * (tokens.log_ratio.exp() - 1))
     return Loss(-tokens.weights * gate * tokens.advantages)
+
+
+def ppo_critic(tokens: TrainedValues, config: Config) -> Loss:
+    """½w·max((v_c − R)², (v − R)²) with v_c = v_old + clamp(v − v_old, ±value_clip) (the clip of arXiv 2005.12729).
+
+    A sum like the others, so that split requests add up; modal's own is a mean over sequences of token means, so there
+    the same learning rate is another step.
+    """
+    limit = config["value_clip"]
+    held = tokens.old_values + (tokens.values - tokens.old_values).clamp(-limit, limit)
+    free_error, held_error = (tokens.values - tokens.returns).square(), (held - tokens.returns).square()
+    clipped = held_error.detach() > free_error.detach()
+    return Loss(0.5 * tokens.weights * torch.maximum(free_error, held_error), clipped)
 
 
 LossFunction = Callable[[TrainedTokens, Config], Loss]
@@ -149,40 +180,44 @@ LOSSES: dict[str, LossFunction] = {
     "dppo": dppo_binary_tv,
     "sapo": sapo,
 }
-"""By their names on the wire; what each takes is in `gateway.losses`."""
+"""A policy's, by their names on the wire; what each takes is in `gateway.losses`."""
 
 
 def evaluate(function: LossFunction, tokens: TrainedTokens, config: Config) -> LossGradient:
     """The loss of each token and its derivative with respect to that token's log-prob."""
-    logprobs = tokens.logprobs.detach().requires_grad_(True)
-    loss = function(replace(tokens, logprobs=logprobs), config)
-    (gradient,) = torch.autograd.grad(loss.per_token.sum(), logprobs)
+    return _derivative(lambda logprobs: function(replace(tokens, logprobs=logprobs), config), tokens.logprobs)
+
+
+def evaluate_critic(tokens: TrainedValues, config: Config) -> LossGradient:
+    """`ppo_critic` of each token and its derivative with respect to that token's value."""
+    return _derivative(lambda values: ppo_critic(replace(tokens, values=values), config), tokens.values)
+
+
+def _derivative(loss_at: Callable[[Tensor], Loss], point: Tensor) -> LossGradient:
+    variable = point.detach().requires_grad_(True)
+    loss = loss_at(variable)
+    (gradient,) = torch.autograd.grad(loss.per_token.sum(), variable)
     return LossGradient(loss.per_token.detach(), gradient, loss.clipped)
 
 
 def _clipped_objective(tokens: TrainedTokens, ratio: Tensor, config: Config) -> Loss:
-    low, high = _bounds(tokens, config, 0.8, 1.2)
+    low, high = _bounds(tokens, config)
     free, held = ratio * tokens.advantages, ratio.clamp(low, high) * tokens.advantages
     return Loss(-tokens.weights * torch.minimum(free, held), clipped=held.detach() < free.detach())
 
 
 def _masked_objective(tokens: TrainedTokens, config: Config, *, distance: Tensor, moved: Tensor) -> Loss:
     """−w·ratio·A without the tokens that are too far away on the side (the sign of `moved`) the advantage pushes to."""
-    too_likely = (tokens.advantages > 0) & (moved > 0) & (distance > config.get("delta_high", 0.2))
-    too_unlikely = (tokens.advantages < 0) & (moved < 0) & (distance > config.get("delta_low", 0.2))
+    too_likely = (tokens.advantages > 0) & (moved > 0) & (distance > config["delta_high"])
+    too_unlikely = (tokens.advantages < 0) & (moved < 0) & (distance > config["delta_low"])
     masked = too_likely | too_unlikely
     return Loss(-tokens.weights * ~masked * tokens.log_ratio.exp() * tokens.advantages, clipped=masked)
 
 
-def _bounds(tokens: TrainedTokens, config: Config, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """The ratio's bounds, from the datum's tensors or from loss_config, whichever form was sent."""
+def _bounds(tokens: TrainedTokens, config: Config) -> tuple[Tensor, Tensor]:
+    """The ratio's bounds: the datum's tensors where it has them, else those of loss_config."""
 
-    def bound(per_token: Tensor | None, key: str, default: float) -> Tensor:
-        if per_token is not None:
-            return per_token
-        return torch.tensor(config.get(key, default), dtype=torch.float64)
+    def bound(per_token: Tensor | None, key: str) -> Tensor:
+        return torch.tensor(config[key], dtype=torch.float64) if per_token is None else per_token
 
-    return (
-        bound(tokens.clip_low, "clip_low_threshold", low),
-        bound(tokens.clip_high, "clip_high_threshold", high),
-    )
+    return bound(tokens.clip_low, "clip_low_threshold"), bound(tokens.clip_high, "clip_high_threshold")

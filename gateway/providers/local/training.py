@@ -1,4 +1,4 @@
-"""`forward` and `forward_backward`: datums in, metrics and log-probs out, gradients into the run's vector."""
+"""`forward` and `forward_backward` of a policy: datums in, metrics and log-probs out, gradients to the run's vector."""
 
 from __future__ import annotations
 
@@ -25,31 +25,36 @@ class TrainingRequest:
     network: Network
     lora: LoraTensors
     payload: Mapping[str, Any]
-    loss: LossFunction
     reduction: str
     max_tokens: int
 
+    def examples(self) -> list[Example]:
+        """The payload's datums. Raises EngineError as `read_examples` does."""
+        shapes = self.network.base.shapes
+        return read_examples(self.payload, shapes.vocabulary, shapes.context_tokens)
 
-def run_training(request: TrainingRequest, gradient: LoraTensors | None) -> dict[str, Any]:
-    """Evaluate a request; with `gradient`, add the loss's gradient to it (a vector of zeros at the start).
+    def scale(self, examples: list[Example]) -> float:
+        """What the sum over trained tokens is multiplied by: 1, or one over their number for a backend of means."""
+        if self.reduction == "sum":
+            return 1.0
+        return 1.0 / max(1, sum(len(example.positions) for example in examples))
+
+
+def run_training(request: TrainingRequest, function: LossFunction, gradient: LoraTensors | None) -> dict[str, Any]:
+    """Evaluate a request by `function`; with `gradient`, add the loss's gradient to it (zeros at the start).
 
     Raises:
         EngineError: bad input (see `examples`, `losses`); `non_finite` when the loss or the gradient is not a number.
     """
-    payload, shapes = request.payload, request.network.base.shapes
-    loss = payload["loss_function"]
-    examples = read_examples(payload, shapes.vocabulary, shapes.context_tokens)
-    tally = _Tally()
+    loss, examples = request.payload["loss_function"], request.examples()
+    tally, scale = _Tally(), request.scale(examples)
     logprobs = [torch.zeros(len(example.positions), example.targets.shape[1]) for example in examples]
-    scale = 1.0
-    if request.reduction == "mean":
-        scale = 1.0 / max(1, sum(len(example.positions) for example in examples))
-    for pack, members in _packs(request, examples):
+    for pack, members in packs_of(request, examples):
         batch = _Batch.of(pack, [(number, examples[number]) for number in members])
         current, entropies = _logprobs(request, pack, batch, gradient)
         tokens = batch.trained_tokens(current.detach())
-        result = evaluate(request.loss, tokens, payload["loss_config"])
-        if not bool(torch.isfinite(result.loss).all() and torch.isfinite(result.gradient).all()):
+        result = evaluate(function, tokens, request.payload["loss_config"])
+        if not result.is_finite:
             raise EngineError(
                 "non_finite", f"{loss} is not finite: the policy has moved too far from the sampler's log-probs"
             )
@@ -63,12 +68,12 @@ def run_training(request: TrainingRequest, gradient: LoraTensors | None) -> dict
     return {
         "metrics": tally.metrics(),
         "loss_outputs": [
-            {"logprobs": _scatter(example, values)} for example, values in zip(examples, logprobs, strict=True)
+            {"logprobs": scatter(example, values)} for example, values in zip(examples, logprobs, strict=True)
         ],
     }
 
 
-def _packs(request: TrainingRequest, examples: list[Example]) -> list[tuple[Pack, list[int]]]:
+def packs_of(request: TrainingRequest, examples: list[Example]) -> list[tuple[Pack, list[int]]]:
     """Packs with the numbers of the examples in them; examples without a trained position are in none."""
     trained = [number for number, example in enumerate(examples) if len(example.positions)]
     packs = pack_sequences(
@@ -220,9 +225,9 @@ class _Tally:
         return metrics
 
 
-def _scatter(example: Example, logprobs: Tensor) -> dict[str, Any]:
-    """A wire tensor of the datum's length (or [length, K]), zeros where nothing is trained."""
-    full = torch.zeros(example.length, logprobs.shape[1])
-    full[example.positions] = logprobs
+def scatter(example: Example, numbers: Tensor) -> dict[str, Any]:
+    """Numbers of the trained positions, [n, K], as a wire tensor of the datum's length, 0 where nothing is trained."""
+    full = torch.zeros(example.length, numbers.shape[1])
+    full[example.positions] = numbers
     shape = list(full.shape) if example.soft else [example.length]
     return {"dtype": "float32", "shape": shape, "values": full.flatten().tolist()}
