@@ -1,21 +1,40 @@
 """Pure maths: from rewards and token ids to the payloads of the wire. No Prefect, no HTTP, no input or output.
 
-Whatever a loop needs is importable from here; `algorithms.grpo` and `algorithms.sft` hold one algorithm each; the
-package's own `build_loss` is GRPO's, the spine that the other rollout algorithms extend.
+Whatever a loop needs is importable from here. Each algorithm has a file of its own name (`from algorithms import rloo`)
+with its LOSS_FUNCTION and its `build_loss`; the package's own `build_loss` is GRPO's, the spine that the others extend.
 """
 
 from algorithms.advantages import (
+    Advantages,
+    Estimate,
+    Reward,
+    StdConvention,
     all_zero,
+    baseline_advantages,
     group_mean_advantages,
     leave_one_out_baseline,
     length_normalize,
     max_relative_advantage,
+    mean_normalized_advantage,
+    moving_baseline,
+    whiten,
 )
 from algorithms.aggregation import Aggregation, aggregation_scales, scale_data
+from algorithms.batches import Batch, ScoredGroup, build_batch
+from algorithms.clipping import NO_CLIP, Clip, clip_range
 from algorithms.datums import Datum, Tensor, rl_datum, sft_datum, tensor, trained_tokens
-from algorithms.groups import GroupData
+from algorithms.groups import GroupData, LossContext, build_group, group_loss
 from algorithms.grpo import build_loss
-from algorithms.kl import KlEstimate, kl_adjust_advantages, kl_estimate
+from algorithms.kl import (
+    KlEstimate,
+    KlEstimator,
+    KlPenalty,
+    TokenPenalty,
+    kl_adjust_advantages,
+    kl_estimate,
+    kl_terms,
+    shape_rewards,
+)
 from algorithms.losses import (
     MODAL_LOSS_CONFIG_KEYS,
     PROVIDER_LOSS_SUPPORT,
@@ -35,50 +54,80 @@ from algorithms.metrics import (
     trained_logprobs,
     zero_signal_fraction,
 )
-from algorithms.registry import ALGORITHMS, Algorithm, algorithm, require_runnable
+from algorithms.overlong import is_overlong, soft_overlong_penalty
+from algorithms.registry import ALGORITHMS, Algorithm, algorithm, require_losses, require_runnable
+from algorithms.resampling import ResamplePolicy, Retained, retained
 from algorithms.schedules import Schedule, learning_rate
 from algorithms.seeds import request_seed
 
 __all__ = [
     "ALGORITHMS",
     "MODAL_LOSS_CONFIG_KEYS",
+    "NO_CLIP",
     "PROVIDER_LOSS_SUPPORT",
+    "Advantages",
     "Aggregation",
     "Algorithm",
+    "Batch",
+    "Clip",
     "Datum",
+    "Estimate",
     "GroupData",
     "KlEstimate",
+    "KlEstimator",
+    "KlPenalty",
+    "LossContext",
     "NoGradientError",
+    "ResamplePolicy",
+    "Retained",
+    "Reward",
     "Schedule",
+    "ScoredGroup",
+    "StdConvention",
     "Tensor",
+    "TokenPenalty",
     "adamw_optimizer",
     "aggregation_scales",
     "algorithm",
     "all_zero",
+    "baseline_advantages",
+    "build_batch",
+    "build_group",
     "build_loss",
+    "clip_range",
     "forward_backward_payload",
+    "group_loss",
     "group_mean_advantages",
+    "is_overlong",
     "kl_adjust_advantages",
     "kl_estimate",
+    "kl_terms",
     "learning_rate",
     "leave_one_out_baseline",
     "length_normalize",
     "length_stats",
     "max_relative_advantage",
     "mean_nll",
+    "mean_normalized_advantage",
+    "moving_baseline",
     "request_seed",
     "require_advertised_loss",
+    "require_losses",
     "require_runnable",
     "result_sampler_id",
+    "retained",
     "reward_stats",
     "rl_datum",
     "sampled_logprobs",
     "sampler_agreement",
     "scale_data",
     "sft_datum",
+    "shape_rewards",
+    "soft_overlong_penalty",
     "stop_shares",
     "tensor",
     "trained_logprobs",
     "trained_tokens",
+    "whiten",
     "zero_signal_fraction",
 ]

@@ -7,7 +7,7 @@ Loss per provider: `cispo`. modal and local: clip_low_threshold and clip_high_th
 Fails closed when: the provider has no `cispo`; bounds other than the default are asked of tinker; a bound is negative,
     or a range is without 1. Never falls back to `importance_sampling`.
 Deviates from the paper by: an upper bound of 4, the providers' order of magnitude (modal's own is 5); the paper tunes
-    only the upper one and gives no number. Some back ends of modal refuse the keys: None sends none.
+    only the upper one. Some back ends of modal refuse the keys: None sends none.
 Paper: arXiv 2506.13585 (MiniMax-M1).
 """
 

@@ -21,16 +21,7 @@ from algorithms.clipping import Clip, clip_range
 from algorithms.groups import LossContext, group_loss
 from algorithms.grpo import advantages
 
-__all__ = [
-    "DEFAULT_HIGH",
-    "DEFAULT_LOW",
-    "LOSS_FUNCTION",
-    "PAPER_HIGH",
-    "PAPER_LOW",
-    "advantages",
-    "build_loss",
-    "loss_terms",
-]
+__all__ = ["LOSS_FUNCTION", "PAPER_HIGH", "PAPER_LOW", "advantages", "build_loss", "loss_terms"]
 
 LOSS_FUNCTION = "gspo"
 DEFAULT_LOW, DEFAULT_HIGH = 0.8, 1.2

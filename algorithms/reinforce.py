@@ -29,7 +29,7 @@ def advantages(
     lengths: Sequence[int],
     *,
     baseline: Baseline = "group",
-    earlier_means: Sequence[Reward] = (),
+    earned: Sequence[Reward] = (),
     decay: float = 0.9,
 ) -> Advantages:
     """r − b of a group.
@@ -37,8 +37,8 @@ def advantages(
     Args:
         rewards: rewards_G.
         lengths: lengths_G, not used.
-        baseline: the group's mean, or the moving mean of `earlier_means`.
-        earlier_means: the mean reward of every earlier cycle, the latest last; for "moving".
+        baseline: the group's mean, or the moving mean of `earned`.
+        earned: the mean reward of every earlier cycle, the latest last; for "moving".
         decay: of `moving_baseline`.
 
     Raises:
@@ -48,7 +48,7 @@ def advantages(
         return group_mean_advantages(rewards)
     if baseline != "moving":
         raise ValueError(f"baseline {baseline!r} is unknown: use 'group' or 'moving'")
-    return baseline_advantages(rewards, moving_baseline(earlier_means, decay=decay))
+    return baseline_advantages(rewards, moving_baseline(earned, decay=decay))
 
 
 def build_loss(sample: Mapping[str, Any], cycle: int, request: Mapping[str, Any], ctx: LossContext) -> dict[str, Any]:

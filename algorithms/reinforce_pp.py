@@ -3,8 +3,8 @@
 Contract: G completions of each prompt, one reward each; a frozen reference run (its sampler made once, never trained)
     that answers the log-probs of what was sampled.
 Maths: A_it = r_i − mean r − penalty_it, with d_t = lp − ref at token t. `kl` "k2": β·½d_t², Whitney's cookbook's.
-    "k1": β·Σ_(s≥t) d_s, the paper's per-token reward −β·d summed over what is still to come. "k2_gradient": β·d_t, whose
-    gradient is that of the k2 loss ½d² itself (the same numbers as `kl_adjust_advantages`). Loss: −Σ ratio·A.
+    "k1": β·Σ_(s≥t) d_s, the paper's per-token reward −β·d summed over what is still to come. "k2_gradient": β·d_t, the
+    gradient of the k2 loss ½d² itself (the same numbers as `kl_adjust_advantages`). Loss: −Σ ratio·A.
 Loss per provider: `importance_sampling`, empty loss_config, everywhere; `ppo` as an option.
 Fails closed when: the provider lacks the loss or `logprobs`; a sequence comes without reference log-probs.
 Deviates from the paper by: the k2 value as a penalty, which has no sign: it tells a token to be rarer whichever way it
@@ -31,7 +31,7 @@ DEFAULT_KL_COEF = 0.05
 Kl = Literal["k2", "k1", "k2_gradient"]
 
 
-def penalty(coef: float = DEFAULT_KL_COEF, kl: Kl = "k2") -> TokenPenalty:
+def penalty(kl: Kl = "k2", coef: float = DEFAULT_KL_COEF) -> TokenPenalty:
     """What is subtracted from every token's advantage: (logprobs_T, reference_logprobs_T) → penalties_T.
 
     Raises:
@@ -40,7 +40,7 @@ def penalty(coef: float = DEFAULT_KL_COEF, kl: Kl = "k2") -> TokenPenalty:
     if kl not in {"k2", "k1", "k2_gradient"}:
         raise ValueError(f"kl {kl!r} is unknown: use 'k2', 'k1' or 'k2_gradient'")
     each = KlPenalty(coef, "k2" if kl == "k2" else "k1")
-    if kl != "k1":
+    if kl != "k1" or coef == 0:
         return each
 
     def to_come(logprobs: Sequence[float], reference_logprobs: Sequence[float]) -> list[float]:
