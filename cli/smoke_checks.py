@@ -1,7 +1,8 @@
 """What `whitney smoke` proves, each on a fresh run of its own. Token ids are arbitrary: no tokenizer is needed.
 
 Providers have dropped a `loss_config` without a word. So the clip is proven by what training does: of two requests that
-differ in their bounds alone, one must leave the weights untouched and the other must not.
+differ in their bounds alone, one must leave the weights untouched and the other must not. And for each loss and each of
+its keys, two requests that differ in that key alone must have different gradients.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from algorithms import (
+    MODAL_LOSS_CONFIG_KEYS,
     Datum,
     adamw_optimizer,
     forward_backward_payload,
@@ -29,6 +31,18 @@ SAME, DIFFERENT = 1e-5, 1e-3
 NARROW, WIDE = (0.8, 1.2), (0.1, 100.0)
 """Bounds of the ratio. The datums' ratio is e ≈ 2.72 with a positive advantage: beyond NARROW, where ppo's gradient is
 zero, and inside WIDE, where it is not."""
+KEY_PROBES: dict[str, dict[str, tuple[float, float]]] = {
+    "ppo": {"clip_low_threshold": (0.8, 0.1), "clip_high_threshold": (1.2, 10.0)},
+    "cispo": {"clip_low_threshold": (0.0, 0.8), "clip_high_threshold": (4.0, 1.2)},
+    "gspo": {"clip_low_threshold": (0.8, 0.1), "clip_high_threshold": (1.2, 10.0)},
+    "dppo": {"delta_low": (1.0, 0.0), "delta_high": (1.0, 0.0)},
+    "dro": {"beta": (0.05, 2.0)},
+    "sapo": {"tau_pos": (1.0, 3.0), "tau_neg": (1.05, 3.0)},
+}
+"""By loss and key, two values with different gradients for datums whose ratios are e^±½, as `_either_side` makes them.
+(A policy's value_clip has no effect, and ppo_critic is a critic run's: neither can be proven on a policy run.)"""
+NOISE, EFFECT = 1e-3, 1e-2
+"""How far gradient norms of the same request may lie apart, and how far those of different ones must; relative."""
 
 
 class CheckFailedError(Exception):
@@ -140,6 +154,42 @@ async def _clip_matters(probe: Probe, *, in_config: bool) -> str:
     return _require(clipped <= SAME and free >= DIFFERENT, seen)
 
 
+def _loss_config_of(loss: str) -> Check:
+    """The check that every key of one loss is taken."""
+
+    async def check(probe: Probe) -> str:
+        data = await _either_side(probe)
+        base = {key: one for key, (one, _) in KEY_PROBES[loss].items()}
+
+        async def norm(config: dict[str, float]) -> float:
+            """The gradient's norm; a step of rate 0 reads it and leaves the weights as they are."""
+            await probe.operation("forward_backward", forward_backward_payload(data, loss, config))
+            result = await probe.operation("optim_step", {"optimizer": adamw_optimizer(learning_rate=0.0)})
+            if "grad_norm" not in result["metrics"]:
+                raise CheckFailedError("optim_step reports no `grad_norm`: whether a key is taken cannot be seen")
+            return float(result["metrics"]["grad_norm"])
+
+        first = await norm(base)
+        others = {key: await norm(base | {key: other}) for key, (_, other) in KEY_PROBES[loss].items()}
+        again = await norm(base)
+        seen = ", ".join(f"by {key} {value:.4g}" for key, value in others.items())
+        agrees = math.isclose(first, again, rel_tol=NOISE) and not any(
+            math.isclose(first, value, rel_tol=EFFECT) for value in others.values()
+        )
+        return _require(agrees, f"gradient norm {first:.4g}, again {again:.4g}; {seen}")
+
+    return check
+
+
+async def _either_side(probe: Probe) -> list[Datum]:
+    """One datum that became likelier than when it was drawn, with advantage 1, and one that became less so, with −1."""
+    data = []
+    for tokens, shift, advantage in (([3, 8, 12], -0.5, 1.0), ([4, 6, 10], 0.5, -1.0)):
+        now = await probe.logprobs([sft_datum(PROMPT, tokens)])
+        data.append(rl_datum(PROMPT, tokens, [logprob + shift for logprob in now], advantage))
+    return data
+
+
 def _cross_entropy_inputs(datum: Datum) -> dict[str, Any]:
     return {name: datum["loss_inputs"][name] for name in ("target_tokens", "weights")}
 
@@ -158,6 +208,13 @@ CHECKS: dict[str, Check] = {
     "stop token is in tokens": stop_token,
     "clip in loss_config": clip_in_loss_config,
     "clip in tensors": clip_in_tensors,
+    **{f"loss_config of {loss}": _loss_config_of(loss) for loss in KEY_PROBES},
 }
-NOT_TAKEN = {"modal": {"clip in tensors"}, "tinker": {"clip in loss_config"}}
+NOT_TAKEN = {
+    "modal": {
+        "clip in tensors",
+        *(f"loss_config of {loss}" for loss in KEY_PROBES if loss not in MODAL_LOSS_CONFIG_KEYS),
+    },
+    "tinker": {"clip in loss_config", *(f"loss_config of {loss}" for loss in KEY_PROBES)},
+}
 """What a provider refuses by contract: proving it would only prove the refusal."""

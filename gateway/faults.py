@@ -1,10 +1,11 @@
-"""Scripted faults: the network and the machine at their worst, on demand and counted.
+"""Scripted faults: the network, the machine and a provider's bridge at their worst, on demand and counted.
 
 For tests of clients, of flows and of the gateway itself. A script is a JSON file (`--faults FILE`):
 
     {"faults": [{"action": "drop_answer", "route": "run_operation", "kind": "optim_step"},
                 {"action": "status", "status": 429, "retry_after_s": 1, "route": "get_operation", "nth": 3, "times": 2},
-                {"action": "crash", "run": 0, "seq_id": 4, "when": "after"}]}
+                {"action": "crash", "run": 0, "seq_id": 4, "when": "after"},
+                {"action": "drop_loss_config", "kind": "forward_backward", "times": 1000000}]}
 
 What a fault does not name, it matches. Every fault fires `times` times, from its `nth` match on.
 """
@@ -23,12 +24,13 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from whitney.routes import ROUTES
+from whitney.types import ForwardPayload, WireRequest
 from whitney.types.operation import OperationKind
 
 CRASH_EXIT_CODE = 70
 
 HttpAction = Literal["status", "reset", "slow_answer", "drop_answer"]
-ExecutionAction = Literal["slow_operation", "crash"]
+ExecutionAction = Literal["slow_operation", "crash", "drop_loss_config"]
 When = Literal["before", "after"]
 _HTTP_ACTIONS = ("status", "reset", "slow_answer", "drop_answer")
 
@@ -39,7 +41,9 @@ class Fault(BaseModel):
     On HTTP: `status` answers with that status (and Retry-After) instead of handling the request, `reset` breaks the
     connection before it is handled, `slow_answer` waits `delay_s` before, `drop_answer` handles it and then breaks the
     connection. On execution: `slow_operation` waits `delay_s`, `crash` ends the process at once; `when` says whether
-    before or after the provider executes it (after: executed, not yet on record).
+    before or after the provider executes it (after: executed, not yet on record); `drop_loss_config` hands a forward or
+    forward_backward to the provider without its loss_config, so that the defaults count and nobody is told, as bridges
+    to a provider have done.
 
     `route` is a name of `whitney.routes.ROUTES`; `run` counts the runs since the gateway started, from 0.
     """
@@ -117,6 +121,14 @@ class Faults:
         if fault.action == "crash":
             os._exit(CRASH_EXIT_CODE)
         await asyncio.sleep(fault.delay_s)
+
+    def on_acceptance(self, payload: WireRequest, *, run: int, seq_id: int, kind: str) -> WireRequest:
+        """The payload as it goes on from here: what was sent, or that without its loss_config."""
+        if not isinstance(payload, ForwardPayload):
+            return payload
+        if self.fire(("drop_loss_config",), run=run, seq_id=seq_id, kind=kind) is None:
+            return payload
+        return payload.model_copy(update={"loss_config": {}})
 
 
 _OPEN_CONNECTIONS: dict[tuple[str, int], asyncio.Transport] = {}

@@ -23,6 +23,7 @@ class OperationRules:
         self._scheduler = parts.scheduler
         self._doorbell = parts.doorbell
         self._rules = parts.rules
+        self._faults = parts.faults
         self._capabilities = parts.capabilities
         self._runs = runs
         self._executor = executor
@@ -83,13 +84,16 @@ class OperationRules:
         check_operation(self._rules, run.spec.role, request.kind, request.payload)
 
     def _accept(self, queue: RunQueue, sampler_id: str | None, request: ParsedOperation, body: str) -> None:
+        payload = self._faults.on_acceptance(
+            request.payload, run=queue.ordinal, seq_id=request.seq_id, kind=request.kind
+        )
         self._ledger.operations.accept(
             queue.run_id,
             request.seq_id,
             kind=request.kind,
             sampler_id=sampler_id,
             digest=body,
-            payload=adapted(self._rules, request.payload),
+            payload=adapted(self._rules, payload),
             next_seq_id=queue.expected_after(request.seq_id),
         )
         sequences = request.payload.num_samples if isinstance(request.payload, SamplePayload) else 1

@@ -34,7 +34,7 @@ def test_smoke_proves_every_check_on_the_local_engine_and_closes_everything(
     assert run_command(["smoke"]) == 0
     shown = capsys.readouterr().out
     assert verdicts(shown) == ["ok"] * len(CHECKS)
-    assert "Billed: 30 operations" in shown
+    assert "Billed: 88 operations" in shown
     assert set(map(str, smoke_sessions(endpoint))) == {"('closed', {'cancelled'})"}
 
 
@@ -47,7 +47,7 @@ def test_smoke_leaves_out_the_form_that_a_provider_refuses(
         monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
         assert run_command(["smoke", "--provider", provider]) == 0
     shown = capsys.readouterr().out
-    assert verdicts(shown) == ["ok"] * (len(CHECKS) - 1)
+    assert verdicts(shown) == ["ok"] * (len(CHECKS) - len(NOT_TAKEN[provider]))
     assert not any(name in shown for name in NOT_TAKEN[provider])
 
 
@@ -62,6 +62,22 @@ def test_smoke_finds_an_endpoint_whose_losses_are_means(
         assert {status for status, _ in smoke_sessions(gateway)} == {"closed"}
     (failed,) = [line for line in capsys.readouterr().out.splitlines() if "FAIL" in line]
     assert "plain sum" in failed
+
+
+@pytest.mark.parametrize("provider", ["local", "modal"])
+def test_smoke_finds_an_endpoint_that_drops_loss_config_by_every_check_of_it(
+    provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "faults.json"
+    script.write_text('{"faults": [{"action": "drop_loss_config", "times": 1000}]}')
+    arguments = ["--faults", str(script)]
+    with start_gateway(tmp_path / "data", provider=provider, models=("tiny",), extra_args=arguments) as gateway:
+        monkeypatch.setenv("WHITNEY_BASE_URL", gateway.base_url)
+        monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
+        assert run_command(["smoke"]) == 1
+    taken = CHECKS.keys() - NOT_TAKEN.get(provider, set())
+    failed = {line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if "FAIL" in line}
+    assert failed == {name for name in taken if "loss_config" in name}
 
 
 def test_smoke_that_is_refused_half_way_has_failed_closes_its_session_and_says_how_to_make_sure(
