@@ -123,6 +123,10 @@ class Renderer:
         """Token ids as text, without special tokens unless asked for."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=skip_special))
 
+    def special_token_in(self, text: str) -> str | None:
+        """A special token that a text spells out: it would be read as the token itself, and could end the turn."""
+        return next((token for token in self._special if token in text), None)
+
     def check_text(self, item: Example) -> None:
         """Look for special tokens spelt out in an example; quick enough for every example there is.
 
@@ -214,8 +218,7 @@ class Renderer:
             raise RenderingError(f"the chat template fails at {where}: {type(error).__name__}: {error}") from error
 
     def _refuse_special(self, where: str, text: str) -> None:
-        # Spelt out in a message it would be read as the token itself, and could end the turn or open another.
-        found = next((token for token in self._special if token in text), None)
+        found = self.special_token_in(text)
         if found is not None:
             raise RenderingError(f"{where} holds the special token {found!r} as text: take it out of the data")
 
