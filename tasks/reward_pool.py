@@ -1,4 +1,4 @@
-"""A pool of processes that score completions, in which nothing a function does can stop the batch.
+"""A pool of processes that judge completions, in which nothing a function does can stop the batch.
 
 Every job has a hard limit of wall time. A process that exceeds it is killed with all its children and replaced; one
 that dies by itself is replaced too. The pool is asynchronous, so that cancelling a flow ends its workers at once.
@@ -15,12 +15,14 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import orjson
 
 from tasks.completion import Completion
 from tasks.reward_worker import LENGTH
+
+Wants = Literal["score", "text"]
 
 LOAD_TIMEOUT_S = 120.0
 """Importing a grader's module may pull in a computer algebra system; that is not the completion's fault."""
@@ -33,6 +35,13 @@ class Job:
     function: str
     arguments: Mapping[str, Any]
     completion: Completion
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A call that gave nothing, and why: a reason to be counted, without a word of what the function said."""
+
+    reason: str
 
 
 class RewardPool:
@@ -57,9 +66,13 @@ class RewardPool:
 
     async def run(self, jobs: Sequence[Job]) -> list[float | str]:
         """Call every job: its score, or the reason why there is none, in the order of the jobs."""
-        async with asyncio.TaskGroup() as group:
-            calls = [group.create_task(self._one(job)) for job in jobs]
-        return [call.result() for call in calls]
+        answers = await self._all(jobs, "score")
+        return [float(answer["score"]) if "score" in answer else str(answer["failed"]) for answer in answers]
+
+    async def texts(self, jobs: Sequence[Job]) -> list[str | Failed | None]:
+        """Call every job: what its function has to say, which may be nothing, in the order of the jobs."""
+        answers = await self._all(jobs, "text")
+        return [answer["text"] if "text" in answer else Failed(str(answer["failed"])) for answer in answers]
 
     async def close(self) -> None:
         """End every process; idempotent."""
@@ -71,10 +84,15 @@ class RewardPool:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _one(self, job: Job) -> float | str:
+    async def _all(self, jobs: Sequence[Job], wants: Wants) -> list[dict[str, Any]]:
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(self._one(job, wants)) for job in jobs]
+        return [call.result() for call in calls]
+
+    async def _one(self, job: Job, wants: Wants) -> dict[str, Any]:
         worker = await self._idle.get()
         try:
-            return await worker.score(job, self.timeout_s)
+            return await worker.call(job, wants, self.timeout_s)
         finally:
             self._idle.put_nowait(worker)
 
@@ -88,20 +106,20 @@ class _Worker:
         self._process: Process | None = None
         self._loaded: set[str] = set()
 
-    async def score(self, job: Job, timeout_s: float) -> float | str:
+    async def call(self, job: Job, wants: Wants, timeout_s: float) -> dict[str, Any]:
         if job.function not in self._loaded:
             answer = await self._ask({"load": job.function}, LOAD_TIMEOUT_S)
             if "failed" in answer:
-                return str(answer["failed"])
+                return answer
             self._loaded.add(job.function)
         request = {
             "function": job.function,
             "arguments": dict(job.arguments),
             "completion": job.completion,
             "cpu_limit_s": timeout_s * (os.cpu_count() or 1),
+            "wants": wants,
         }
-        answer = await self._ask(request, timeout_s)
-        return float(answer["score"]) if "score" in answer else str(answer["failed"])
+        return await self._ask(request, timeout_s)
 
     async def kill(self) -> None:
         process, self._process, self._loaded = self._process, None, set()

@@ -1,9 +1,9 @@
 """A process that calls users' reward functions, one at a time, until it is told to end or is killed.
 
 Run as `python -m tasks.reward_worker`; `tasks.reward_pool` is the other end. Frames are a four-byte length and JSON:
-`{"load": function}` → `{}`, `{"function", "arguments", "completion", "cpu_limit_s"}` → `{"score": number}`, and
-`{"failed": reason}` to either. A process of its own, rather than `multiprocessing`, because that would import the
-parent's main module, Prefect and all, into every worker.
+`{"load": function}` → `{}`; `{"function", "arguments", "completion", "cpu_limit_s", "wants"}` → `{"score": number}` or,
+where `wants` is "text", `{"text": text or null}`; and `{"failed": reason}` to any. A process of its own, rather than
+`multiprocessing`, because that would import the parent's main module, Prefect and all, into every worker.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             load_function(request["load"])
             return {}
         _limit_cpu(request["cpu_limit_s"])
-        return _score(request)
+        value = _call(request)
+        return _as_text(value) if request["wants"] == "text" else _as_score(value)
     except UnscorableError as error:
         return {"failed": str(error)}
     except BaseException as error:
@@ -76,19 +77,27 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         _disarm_alarm()
 
 
-def _score(request: dict[str, Any]) -> dict[str, Any]:
+def _call(request: dict[str, Any]) -> Any:
     fields = request["completion"]
     # A pair of preferences is scored as the example it is, without its two replies.
     known = {name: fields["example"][name] for name in Example.__dataclass_fields__}
     completion = Completion(**{**fields, "prompt": tuple(fields["prompt"]), "example": Example(**known)})
     value = load_function(request["function"])(completion, **request["arguments"])
-    if inspect.isawaitable(value):
-        value = asyncio.run(_awaited(value))
+    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+
+
+def _as_score(value: Any) -> dict[str, Any]:
     try:
         score = float(value)
     except (TypeError, ValueError):
         return {"failed": f"returned a {type(value).__name__}, not a number"}
     return {"score": score} if math.isfinite(score) else {"failed": f"returned {score}"}
+
+
+def _as_text(value: Any) -> dict[str, Any]:
+    if value is None or isinstance(value, str):
+        return {"text": value}
+    return {"failed": f"returned a {type(value).__name__}, not text"}
 
 
 async def _awaited(value: Any) -> Any:
