@@ -48,6 +48,7 @@ def test_a_fault_matches_what_it_names_and_nothing_else() -> None:
         ({"action": "status", "route": "get_rum"}, "unknown route 'get_rum'; known: .*get_run"),
         ({"action": "crash", "route": "get_run"}, "crash happens on execution"),
         ({"action": "reset", "run": 0}, "reset happens on HTTP"),
+        ({"action": "drop_loss_config", "route": "run_operation"}, "drop_loss_config happens on execution"),
         ({"action": "status", "colour": 1}, "colour"),
     ],
 )
@@ -118,6 +119,23 @@ async def test_a_slow_operation_is_slow_alone(start: Any) -> None:
         await caller.post(slow, 0, "save_state", {})
         assert (await caller.get(f"/runs/{slow}/operations/0", wait_s=0.05))["status"] == "running"
         assert (await caller.wait(slow, 0))["status"] == "succeeded"
+
+
+async def test_a_dropped_loss_config_is_accepted_and_billed_and_executed_with_the_defaults(
+    start: Any, payloads: Any
+) -> None:
+    faults = Faults([Fault(action="drop_loss_config", run=0, kind="forward_backward", nth=2)])
+    config = {"clip_low_threshold": 0.5, "clip_high_threshold": 2.0}
+    async with start(faults=faults) as caller:
+        run_id = await caller.open_run()
+        for seq_id, kind in enumerate(["forward_backward", "forward", "forward_backward", "forward_backward"]):
+            payload = payloads.training("ppo", config=config)
+            await caller.do(run_id, seq_id, kind, payload)
+            again = await caller.post(run_id, seq_id, kind, payload)
+            assert again.status_code == 202, "the same body stays the same operation"
+        executed = [work.payload["loss_config"] for (work,) in caller.provider.batches]
+        default = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+        assert executed == [config, config, default, config]
 
 
 def _client(gateway: GatewayProcess) -> httpx.Client:
