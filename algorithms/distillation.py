@@ -24,8 +24,8 @@ from algorithms.teacher_answers import completion_logprobs, completion_topk, unu
 __all__ = ["TeacherSequences", "completion_logprobs", "completion_topk", "distillation_group", "reverse_kl"]
 
 TeacherSequences = Sequence[Mapping[str, Any]]
-"""Sampled completions `{"tokens", "logprobs", "teacher_logprobs"}`: one teacher log-prob per completion token, or None
-where the teacher could not be asked (no feedback on this attempt, a context that is full)."""
+"""Sampled completions `{"tokens", "logprobs", "teacher_logprobs"}`: one teacher log-prob per completion token; None or
+absent where the teacher could not be asked (no feedback on this attempt, a context that is full)."""
 
 
 def distillation_group(

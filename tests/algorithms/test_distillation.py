@@ -148,8 +148,11 @@ def test_options_that_mean_nothing_are_refused(options, said):
         distillation_group([7], [sequence([-1.0], [-0.5])], **options)
 
 
-def test_lists_that_do_not_pair_and_a_missing_teacher_are_refused_by_name():
+def test_lists_that_do_not_pair_are_refused_with_their_lengths():
     with pytest.raises(ValueError, match="tokens has 2, logprobs has 2, teacher_logprobs has 1"):
         distillation_group([7], [sequence([-1.0, -1.0], [-0.5])])
-    with pytest.raises(ValueError, match="a sequence has no teacher_logprobs"):
-        distillation_group([7], [{"tokens": [1], "logprobs": [-1.0]}])
+
+
+def test_a_teacher_that_was_not_asked_counts_like_one_without_an_answer():
+    group = distillation_group([7], [{"tokens": [1], "logprobs": [-1.0]}])
+    assert (group.data, group.dropped_by_reason) == ([], {"no_teacher": 1})
