@@ -13,6 +13,7 @@ from typing import Self
 
 from algorithms.losses import PROVIDER_LOSS_SUPPORT, require_advertised_loss, require_provider
 from algorithms.names import did_you_mean
+from algorithms.soft_targets import SOFT_TARGET_PROVIDERS
 
 _TRAIN = ("forward_backward", "optim_step", "save_state", "export_lora")
 _ROLLOUT = ("save_weights_for_sampler", "sample")
@@ -34,7 +35,7 @@ class Algorithm:
         rollouts: whether completions are sampled.
         operations: kinds that the capability row must advertise, for the extra runs too.
         losses: every one of them must be in the provider's row of the loss table.
-        optional_losses: asked for by an option only.
+        optional_losses: asked for by an option only, on `optional_providers`.
         extra_runs: runs beside the policy's: "reference", "teacher", "critic".
         paper: where it comes from.
         operations_per_cycle: the ledger's count of a cycle, as a formula.
@@ -52,6 +53,7 @@ class Algorithm:
     paper: str
     operations_per_cycle: str
     optional_losses: tuple[str, ...] = ()
+    optional_providers: frozenset[str] = frozenset(PROVIDER_LOSS_SUPPORT)
     extra_runs: tuple[str, ...] = ()
     needs_sum_reduction: bool = False
     also_refuses: tuple[str, ...] = ()
@@ -60,12 +62,12 @@ class Algorithm:
     @property
     def losses_by_provider(self) -> dict[str, tuple[str, ...]]:
         """The losses it sends on each provider, optional ones last; none where the provider cannot run it."""
-        return {
-            provider: tuple(loss for loss in (*self.losses, *self.optional_losses) if loss in known)
-            if known.issuperset(self.losses)
-            else ()
-            for provider, known in PROVIDER_LOSS_SUPPORT.items()
-        }
+        by_provider: dict[str, tuple[str, ...]] = {}
+        for provider, known in PROVIDER_LOSS_SUPPORT.items():
+            optional = self.optional_losses if provider in self.optional_providers else ()
+            runs = known.issuperset(self.losses)
+            by_provider[provider] = (*self.losses, *(loss for loss in optional if loss in known)) if runs else ()
+        return by_provider
 
     @property
     def refuses(self) -> tuple[str, ...]:
@@ -263,6 +265,7 @@ _ROWS = (
         paper="arXiv 2601.19897",
         operations_per_cycle=_SCORED_BY.format("teacher"),
         optional_losses=("cross_entropy",),
+        optional_providers=SOFT_TARGET_PROVIDERS,
         extra_runs=("teacher",),
         also_refuses=("examples without a demonstration", "modal: soft targets of top-K log-probs"),
     ),

@@ -6,14 +6,18 @@ from hypothesis import strategies as st
 
 from algorithms import (
     all_zero,
+    baseline_advantages,
     group_mean_advantages,
     leave_one_out_baseline,
     length_normalize,
     max_relative_advantage,
+    mean_normalized_advantage,
+    moving_baseline,
 )
+from algorithms.advantages import per_token
 
 THREE_OF_EIGHT = [1.0] * 3 + [0.0] * 5
-RELATIVE = [group_mean_advantages, leave_one_out_baseline, max_relative_advantage]
+RELATIVE = [group_mean_advantages, leave_one_out_baseline, max_relative_advantage, mean_normalized_advantage]
 REWARDS = st.lists(st.floats(-100, 100), min_size=2, max_size=16)
 
 
@@ -32,6 +36,59 @@ def test_three_right_of_eight_gives_the_published_leave_one_out_advantages():
 
 def test_max_relative_pays_only_the_one_that_beats_all_others():
     assert max_relative_advantage([1.0, 3.0, 2.0]) == [-2.0, 1.0, -1.0]
+
+
+def test_three_right_of_eight_gives_the_published_advantages_by_the_mean():
+    assert mean_normalized_advantage(THREE_OF_EIGHT) == pytest.approx([1.6667] * 3 + [-1.0] * 5, abs=5e-5)
+
+
+@pytest.mark.parametrize("rewards", [[-1.0, 0.0], [-1.0, 1.0], [-3.0, 1.0, 1.0]])
+def test_a_mean_that_is_not_positive_is_not_divided_by(rewards):
+    assert mean_normalized_advantage(rewards) == [0.0] * len(rewards)
+
+
+def test_the_sample_convention_divides_by_one_less_and_adds_eps():
+    rewards = [1.0, 0.0, 0.0, 0.0]
+    sample = group_mean_advantages(rewards, normalize_std=True, std="sample", eps=0.1)
+    assert sample == pytest.approx([0.75 / 0.6, *[-0.25 / 0.6] * 3])
+    population = group_mean_advantages(rewards, normalize_std=True, std="population", eps=0.1)
+    assert population == group_mean_advantages(rewards, normalize_std=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"std": "unbiased"}, "std 'unbiased' is unknown"), ({"eps": -1e-4}, "eps is -0.0001")]
+)
+def test_a_convention_that_does_not_exist_is_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        group_mean_advantages([1.0, 0.0], **options)
+
+
+def test_a_baseline_from_outside_needs_no_siblings():
+    assert baseline_advantages([1.0], 0.25) == [0.75]
+    assert baseline_advantages([1.0, None, math.nan], 0.25) == [0.75, None, None]
+
+
+def test_the_moving_baseline_weighs_the_latest_cycles_most_and_starts_at_the_first_ones_mean():
+    assert moving_baseline([]) == 0.0
+    assert moving_baseline([0.4]) == 0.4
+    assert moving_baseline([0.0, 1.0], decay=0.5) == pytest.approx(2 / 3)
+    assert moving_baseline([0.0, 1.0], decay=0.0) == 1.0
+    assert moving_baseline([0.0, 1.0], decay=1.0) == 0.5
+
+
+def test_a_cycle_in_which_nothing_was_scored_leaves_the_moving_baseline_alone():
+    assert moving_baseline([0.4, None, math.nan]) == 0.4
+
+
+def test_a_decay_that_would_grow_is_refused():
+    with pytest.raises(ValueError, match=r"decay is 1\.5"):
+        moving_baseline([0.4], decay=1.5)
+
+
+def test_a_missing_advantage_stays_missing_whatever_its_length():
+    assert per_token([2.0, None], [4, 0]) == [0.5, None]
+    with pytest.raises(ValueError, match="advantages has 1 entries, lengths has 2"):
+        per_token([1.0], [1, 1])
 
 
 @pytest.mark.parametrize("estimate", RELATIVE)
@@ -96,3 +153,14 @@ def test_standardised_advantages_have_unit_population_deviation(rewards):
 def test_leave_one_out_is_the_centred_advantage_stretched_by_n_over_n_minus_one(rewards):
     stretch = len(rewards) / (len(rewards) - 1)
     assert leave_one_out_baseline(rewards) == pytest.approx([stretch * a for a in group_mean_advantages(rewards)])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1))
+def test_a_moving_baseline_lies_between_the_means_it_is_made_of(means, decay):
+    assert min(means) - 1e-9 <= moving_baseline(means, decay=decay) <= max(means) + 1e-9
+
+
+@given(st.lists(st.integers(0, 20), min_size=2, max_size=16), st.floats(0.1, 10))
+def test_dividing_by_the_mean_forgets_the_rewards_scale(rewards, factor):
+    scaled = mean_normalized_advantage([factor * reward for reward in rewards])
+    assert scaled == pytest.approx(mean_normalized_advantage(rewards))

@@ -5,14 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms import (
+    KlPenalty,
     kl_adjust_advantages,
     kl_estimate,
+    kl_terms,
     length_stats,
     mean_nll,
     reward_stats,
     rl_datum,
     sampled_logprobs,
     sft_datum,
+    shape_rewards,
     stop_shares,
     trained_logprobs,
     zero_signal_fraction,
@@ -98,3 +101,50 @@ def test_the_likelihood_does_not_depend_on_the_weights_a_request_had():
 def test_outputs_that_do_not_belong_to_the_data_are_refused(outputs):
     with pytest.raises(ValueError, match="has"):
         mean_nll([sft_datum([1, 2], [3, 4])], outputs)
+
+
+@pytest.mark.parametrize(("estimator", "expected"), [("k1", 0.5), ("k2", 0.125), ("k3", 0.10653)])
+def test_the_published_token_has_its_three_terms(estimator, expected):
+    assert kl_terms([-1.0], [-1.5], estimator) == [pytest.approx(expected, abs=5e-6)]
+
+
+@given(st.lists(st.tuples(st.floats(-20, 0), st.floats(-20, 0)), min_size=1, max_size=20))
+def test_the_estimate_is_the_mean_of_the_terms(pairs):
+    policy, reference = [p for p, _ in pairs], [r for _, r in pairs]
+    estimate = kl_estimate(policy, reference)
+    for estimator in ("k1", "k2", "k3"):
+        mean = math.fsum(kl_terms(policy, reference, estimator)) / len(pairs)
+        assert getattr(estimate, estimator) == pytest.approx(mean)
+
+
+def test_a_penalty_is_its_coefficient_times_the_terms():
+    assert KlPenalty(0.5, "k2")([-1.0, -2.0], [-1.5, -2.0]) == [0.0625, 0.0]
+
+
+def test_the_k1_penalty_adjusts_advantages_as_the_cookbooks_helper_does():
+    sampled, reference = [-1.0, -0.5], [-0.5, -1.5]
+    penalties = KlPenalty(0.1)(sampled, reference)
+    adjusted = kl_adjust_advantages([1.0, 1.0], sampled, reference, kl_coef=0.1)
+    assert [1.0 - penalty for penalty in penalties] == adjusted
+
+
+def test_rewards_are_shaped_by_their_completions_summed_kl_and_missing_ones_stay_missing():
+    assert shape_rewards([1.0, 0.0, None, math.nan], [0.2, 0.4, 9.0, 9.0], 0.5) == [0.9, -0.2, None, None]
+    with pytest.raises(ValueError, match="rewards has 2 entries, kl_sums has 1"):
+        shape_rewards([1.0, 0.0], [0.2], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: kl_terms([-1.0], [-1.0], "k4"), "KL estimator 'k4' is unknown: use one of k1, k2, k3"),
+        (lambda: kl_terms([-1.0], [], "k1"), "logprobs has 1, reference_logprobs has 0"),
+        (lambda: KlPenalty(-0.1), r"the KL coefficient is -0\.1"),
+        (lambda: KlPenalty(math.nan), "the KL coefficient is nan"),
+        (lambda: KlPenalty(0.1, "kl"), "KL estimator 'kl' is unknown"),
+        (lambda: KlPenalty(0.1, place="loss"), "place 'loss' is unknown"),
+    ],
+)
+def test_a_kl_term_that_makes_no_sense_is_refused(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()

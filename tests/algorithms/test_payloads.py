@@ -1,23 +1,20 @@
-"""The loss table, the payloads of the wire and the registry of algorithms."""
+"""The loss table and the payloads of the wire."""
 
 import math
 
 import pytest
 
 from algorithms import (
-    ALGORITHMS,
     MODAL_LOSS_CONFIG_KEYS,
     PROVIDER_LOSS_SUPPORT,
     NoGradientError,
     adamw_optimizer,
-    algorithm,
     forward_backward_payload,
     require_advertised_loss,
-    require_runnable,
     result_sampler_id,
     sft_datum,
 )
-from whitney.types import RUN_KINDS, SAMPLER_KINDS, AdamW, ForwardPayload
+from whitney.types import AdamW, ForwardPayload
 
 LOSS_TABLE = {
     "cross_entropy": {"modal", "tinker", "local"},
@@ -109,22 +106,3 @@ def test_the_sampler_is_read_from_the_result_that_made_it():
     assert result_sampler_id({"sampler_id": "smp_1"}) == "smp_1"
     with pytest.raises(ValueError, match=r"no sampler_id; its fields: \['state_id'\]"):
         result_sampler_id({"state_id": "st_1"})
-
-
-def test_every_row_of_the_registry_speaks_the_wires_operations_and_known_losses():
-    for name, row in ALGORITHMS.items():
-        assert row.name == name
-        assert set(row.operations) <= {*RUN_KINDS, *SAMPLER_KINDS}
-        assert all(loss in LOSS_TABLE for loss in row.losses)
-
-
-def test_a_misspelt_algorithm_is_met_with_the_near_one():
-    with pytest.raises(ValueError, match="did you mean 'grpo'"):
-        algorithm("gpro")
-
-
-def test_a_capability_row_without_a_needed_operation_is_refused_with_its_name():
-    row = algorithm("grpo")
-    require_runnable(row, "local", row.operations)
-    with pytest.raises(ValueError, match="grpo needs sample, which modal does not advertise"):
-        require_runnable(row, "modal", set(row.operations) - {"sample"})
