@@ -2,13 +2,12 @@
 
 Whatever a loop needs is importable from here. Each algorithm has a file of its own name (`from algorithms import rloo`)
 with its LOSS_FUNCTION and its `build_loss`; the package's own `build_loss` is GRPO's, the spine that the others extend.
+`gae` is only in the module of that name.
 """
 
 from algorithms.advantages import (
     Advantages,
     Estimate,
-    Reward,
-    StdConvention,
     all_zero,
     baseline_advantages,
     group_mean_advantages,
@@ -20,16 +19,19 @@ from algorithms.advantages import (
     whiten,
 )
 from algorithms.aggregation import Aggregation, aggregation_scales, scale_data
-from algorithms.batches import Batch, ScoredGroup, build_batch
+from algorithms.batches import Batch, build_batch
 from algorithms.clipping import NO_CLIP, Clip, clip_range
 from algorithms.datums import Datum, Tensor, rl_datum, sft_datum, tensor, trained_tokens
-from algorithms.groups import GroupData, LossContext, build_group, group_loss
+from algorithms.distillation import completion_logprobs, completion_topk, distillation_group, reverse_kl
+from algorithms.entropic import entropic_advantages, solve_beta
+from algorithms.gae import gae, terminal_rewards
+from algorithms.gradient_weights import weighted_data
+from algorithms.groups import GroupData, LossContext, build_group
 from algorithms.grpo import build_loss
 from algorithms.kl import (
     KlEstimate,
     KlEstimator,
     KlPenalty,
-    TokenPenalty,
     kl_adjust_advantages,
     kl_estimate,
     kl_terms,
@@ -59,6 +61,7 @@ from algorithms.registry import ALGORITHMS, Algorithm, algorithm, require_losses
 from algorithms.resampling import ResamplePolicy, Retained, retained
 from algorithms.schedules import Schedule, learning_rate
 from algorithms.seeds import request_seed
+from algorithms.soft_targets import soft_target_datum, soft_target_group
 
 __all__ = [
     "ALGORITHMS",
@@ -80,12 +83,8 @@ __all__ = [
     "NoGradientError",
     "ResamplePolicy",
     "Retained",
-    "Reward",
     "Schedule",
-    "ScoredGroup",
-    "StdConvention",
     "Tensor",
-    "TokenPenalty",
     "adamw_optimizer",
     "aggregation_scales",
     "algorithm",
@@ -95,8 +94,12 @@ __all__ = [
     "build_group",
     "build_loss",
     "clip_range",
+    "completion_logprobs",
+    "completion_topk",
+    "distillation_group",
+    "entropic_advantages",
     "forward_backward_payload",
-    "group_loss",
+    "gae",
     "group_mean_advantages",
     "is_overlong",
     "kl_adjust_advantages",
@@ -116,6 +119,7 @@ __all__ = [
     "require_runnable",
     "result_sampler_id",
     "retained",
+    "reverse_kl",
     "reward_stats",
     "rl_datum",
     "sampled_logprobs",
@@ -124,10 +128,15 @@ __all__ = [
     "sft_datum",
     "shape_rewards",
     "soft_overlong_penalty",
+    "soft_target_datum",
+    "soft_target_group",
+    "solve_beta",
     "stop_shares",
     "tensor",
+    "terminal_rewards",
     "trained_logprobs",
     "trained_tokens",
+    "weighted_data",
     "whiten",
     "zero_signal_fraction",
 ]
