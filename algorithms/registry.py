@@ -1,8 +1,8 @@
 """Algorithms as data: what each is, what it needs before it may allocate anything, and what it costs a cycle.
 
 In `operations_per_cycle` P is prompts (or pairs, or examples) per cycle, G completions per prompt, K optimizer steps on
-a cycle's batch. Not counted: one save_state at a block's end, evaluation, and the export. A cycle in which nothing is
-to be trained leaves its optimizer steps out.
+a cycle's batch. Not counted: save_state at a block's end, a frozen run's one snapshot, evaluation, and the export.
+What cannot be sent is left out: a prompt that fills the context, the steps of a cycle in which nothing is to be trained.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ _ROWS = (
         operations=(*_SAMPLED, "forward"),
         losses=("ppo", "ppo_critic"),
         paper="arXiv 1707.06347, 1506.02438",
-        operations_per_cycle=f"save_weights_for_sampler + P sample + 1 forward (critic) + {_STEP} on either run",
+        operations_per_cycle=f"save_weights_for_sampler + P sample + forward (critic) + {_STEP} on both runs",
         extra_runs=("critic",),
         profile="PPO",
     ),
@@ -287,10 +287,10 @@ _ROWS = (
         title="Direct preference optimization",
         contract="Pairs of answers against the initial weights; the loss is the caller's, sent as gradient weights.",
         rollouts=False,
-        operations=(*_SAMPLED, "forward", "logprobs"),
+        operations=(*_SAMPLED, "forward"),
         losses=("cross_entropy",),
         paper="arXiv 2305.18290",
-        operations_per_cycle="2P logprobs (reference) + K × (forward + forward_backward + optim_step)",
+        operations_per_cycle=f"forward + forward (reference) + {_STEP}",
         extra_runs=("reference",),
         needs_sum_reduction=True,
         also_refuses=("data without a pair of answers",),
