@@ -1,14 +1,23 @@
-"""The losses as numbers: worked values, and derivatives beside finite differences."""
+"""The losses as numbers: worked values, and every value and derivative beside an independent implementation's."""
 
 import dataclasses
 import math
 
 import pytest
 import torch
+from reference_losses import CONFIGS, Tokens, gradient, value
 from torch import Tensor
 
 from gateway.losses import LOSS_DEFAULTS
-from gateway.providers.local.losses import DPPO_VARIANTS, LOSSES, LossGradient, TrainedTokens, evaluate
+from gateway.providers.local.losses import (
+    DPPO_VARIANTS,
+    LOSSES,
+    LossGradient,
+    TrainedTokens,
+    TrainedValues,
+    evaluate,
+    evaluate_critic,
+)
 
 FUNCTIONS = LOSSES | {f"dppo {variant}": function for variant, function in DPPO_VARIANTS.items()}
 
@@ -80,6 +89,19 @@ def test_cispo_clamps_the_coefficient_but_never_the_gradient() -> None:
     assert held.gradient.tolist() == pytest.approx([-2.0])
 
 
+def test_cispos_bounds_are_those_of_the_ratio_itself() -> None:
+    far = tokens([math.log(5.5) - 2], [-2.0], [1.0])
+    assert evaluated("cispo", far, clip_high_threshold=5.0).gradient.tolist() == pytest.approx([-5.0])
+    low = tokens([math.log(0.5) - 2], [-2.0], [1.0])
+    assert evaluated("cispo", low, clip_low_threshold=0.8).gradient.tolist() == pytest.approx([-0.8])
+
+
+def test_ppos_low_bound_is_that_of_the_ratio_itself() -> None:
+    bad = tokens([math.log(0.7) - 2], [-2.0], [-1.0])
+    assert loss("ppo", bad, clip_low_threshold=0.8) == pytest.approx(0.8)
+    assert loss("ppo", bad, clip_low_threshold=0.6) == pytest.approx(0.7)
+
+
 def test_dro_adds_a_quadratic_penalty_around_the_sampler() -> None:
     assert loss("dro", tokens([-1.0], [-2.0], [1.0]), beta=0.1) == pytest.approx(1.05)
 
@@ -133,54 +155,79 @@ def test_sapo_gates_softly_and_differently_by_the_sign_of_the_advantage() -> Non
     assert loss("sapo", tokens([-1.0], [-1.0], [-1.0])) == pytest.approx(4 / 1.05 / 2)
 
 
-STOPS_A_GRADIENT = {"cispo", "gspo"}  # by definition; their derivatives have tests of their own
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"dppo"}))  # which is one of its variants
+def test_value_and_derivative_are_those_of_an_independent_implementation(name: str) -> None:
+    given, config = random_tokens(), CONFIGS.get(name, {})
+    result = evaluated(name, given, **config)
+    tokens, now = in_numpy(given), given.logprobs.numpy()
+    assert result.loss.tolist() == pytest.approx(value(name, now, tokens).tolist(), rel=1e-12)
+    assert result.gradient.tolist() == pytest.approx(gradient(name, now, tokens).tolist(), rel=1e-6, abs=1e-8)
 
 
-@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - STOPS_A_GRADIENT))
-def test_the_derivative_is_the_finite_difference(name: str) -> None:
+def test_so_are_those_of_the_critics_loss() -> None:
+    drawn = random_tokens()
+    given = TrainedValues(drawn.logprobs, drawn.weights, drawn.sampler_logprobs, drawn.advantages)
+    result = evaluate_critic(given, CONFIGS["ppo_critic"])
+    inputs = {"values": drawn.sampler_logprobs.numpy(), "returns": drawn.advantages.numpy()}
+    tokens, now = Tokens(drawn.weights.numpy(), drawn.sequence.numpy(), inputs), drawn.logprobs.numpy()
+    assert result.loss.tolist() == pytest.approx(value("ppo_critic", now, tokens).tolist(), rel=1e-12)
+    assert result.gradient.tolist() == pytest.approx(gradient("ppo_critic", now, tokens).tolist(), rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_a_token_of_weight_zero_has_no_loss_and_exactly_no_gradient(name: str) -> None:
     given = random_tokens()
-    result = evaluated(name, given)
-    for index in range(len(given.logprobs)):
-        assert float(result.gradient[index]) == pytest.approx(slope(name, given, index), abs=1e-6)
+    given.weights[::3] = 0  # as at prompt positions, whatever else stands there
+    result = evaluated(name, given, **CONFIGS.get(name, {}))
+    assert result.loss[::3].tolist() == [0] * 20
+    assert result.gradient[::3].tolist() == [0] * 20
+    assert result.gradient.any()
 
 
-def test_the_derivative_of_cispo_is_its_coefficient() -> None:
-    given = random_tokens()
-    coefficient = (given.logprobs - given.sampler_logprobs).exp().clamp(0, 4)
-    expected = -given.weights * coefficient * given.advantages
-    torch.testing.assert_close(evaluated("cispo", given).gradient, expected)
+def test_a_value_of_weight_zero_has_exactly_no_gradient_either() -> None:
+    result = evaluate_critic(critic([1.0, 1.0], [0.5, 0.5], [2.0, 2.0], weights=[0.0, 1.0]), {"value_clip": 0.2})
+    assert (result.loss[0], result.gradient[0]) == (0, 0)
+    assert result.loss[1] > 0
 
 
-def test_the_derivative_of_gspo_is_the_sequence_ratio_where_it_is_not_clipped() -> None:
-    given = random_tokens(spread=0.05)
-    result = evaluated("gspo", given)
-    for sequence in (0, 1):
-        own = given.sequence == sequence
-        weights, log_ratio = given.weights[own], (given.logprobs - given.sampler_logprobs)[own]
-        ratio = torch.exp((weights * log_ratio).sum() / weights.sum())
-        torch.testing.assert_close(result.gradient[own], -weights * ratio * given.advantages[own])
+def test_the_critics_loss_takes_the_worse_of_the_free_and_the_held_value() -> None:
+    # v = 1, v_old = .5, R = 2: held at .7, ½·1.3² = .845 beside ½·1² = .5; what is held has no gradient.
+    result = evaluate_critic(critic([1.0], [0.5], [2.0]), {"value_clip": 0.2})
+    assert result.loss.tolist() == pytest.approx([0.845])
+    assert result.gradient.tolist() == [0]
+    assert result.clipped is not None
+    assert result.clipped.tolist() == [True]
+    free = evaluate_critic(critic([1.0], [0.5], [2.0]), {"value_clip": 0.5})
+    assert free.loss.tolist() == pytest.approx([0.5])
+    assert free.gradient.tolist() == pytest.approx([-1.0])
 
 
-def random_tokens(spread: float = 1.0) -> TrainedTokens:
+def critic(
+    values: list[float], old_values: list[float], returns: list[float], weights: list[float] | None = None
+) -> TrainedValues:
+    rows = (values, weights or [1.0] * len(values), old_values, returns)
+    return TrainedValues(*(torch.tensor(row, dtype=torch.float64) for row in rows))
+
+
+def random_tokens() -> TrainedTokens:
+    """Sixty tokens of ten datums, at rest and far from the sampler, with advantages of both signs."""
     generator = torch.Generator().manual_seed(11)
-    logprobs = -torch.rand(12, generator=generator, dtype=torch.float64) * 3
-    noise = torch.randn(12, generator=generator, dtype=torch.float64)
+
+    def uniform() -> Tensor:
+        return torch.rand(60, generator=generator, dtype=torch.float64)
+
+    logprobs, weights = -uniform() * 6, uniform() + 0.5
+    moved = torch.randn(10, generator=generator, dtype=torch.float64).repeat_interleave(6) * 0.4
+    noise = torch.randn(60, generator=generator, dtype=torch.float64) * 0.1
+    sampler = (logprobs - moved - noise).clamp(max=-1e-3)
     return TrainedTokens(
-        logprobs,
-        torch.rand(12, generator=generator, dtype=torch.float64) + 0.5,
-        torch.arange(12) // 6,
-        logprobs + spread * noise,
-        torch.randn(12, generator=generator, dtype=torch.float64),
+        logprobs, weights, torch.arange(60) // 6, sampler, torch.randn(60, generator=generator).double()
     )
 
 
-def slope(name: str, given: TrainedTokens, index: int, width: float = 1e-6) -> float:
-    def at(offset: float) -> float:
-        moved = given.logprobs.clone()
-        moved[index] += offset
-        return loss(name, dataclasses.replace(given, logprobs=moved))
-
-    return (at(width) - at(-width)) / (2 * width)
+def in_numpy(given: TrainedTokens) -> Tokens:
+    inputs = {"logprobs": given.sampler_logprobs.numpy(), "advantages": given.advantages.numpy()}
+    return Tokens(given.weights.numpy(), given.sequence.numpy(), inputs)
 
 
 def test_an_evaluation_leaves_no_graph_behind() -> None:
