@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -24,6 +26,7 @@ from gateway.providers.local.losses import LOSSES
 from whitney.types import AdamW
 from whitney.types.operation import LossFunction
 
+PAGE = (Path(__file__).parents[2] / "docs" / "whitney-api.md").read_text(encoding="utf-8")
 PROVIDERS: tuple[ProviderName, ...] = get_args(ProviderName)
 
 
@@ -70,3 +73,25 @@ def test_the_wire_names_every_loss_of_the_tables_and_no_other() -> None:
 
 def test_an_optimizer_without_numbers_is_the_same_for_caller_and_wire() -> None:
     assert adamw_optimizer(1e-3) == AdamW(learning_rate=1e-3).model_dump()
+
+
+def documented_losses() -> dict[str, tuple[str, str]]:
+    """loss → (providers, keys and defaults) of the page's table."""
+    section = PAGE.split("\n## Losses\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    return {name.strip("`"): (providers, keys) for name, providers, keys in rows[2:]}
+
+
+def test_the_page_on_the_api_lists_every_loss_with_its_providers() -> None:
+    having = {loss: {name for name in PROVIDERS if loss in RULES[name].losses} for loss in LOSS_KEYS}
+    assert {loss: set(providers.split(", ")) for loss, (providers, _) in documented_losses().items()} == having
+
+
+def test_the_page_on_the_api_gives_every_key_and_its_default() -> None:
+    for loss, (_, keys) in documented_losses().items():
+        assert set(re.findall(r"`(\w+)`", keys)) == LOSS_KEYS[loss]
+        documented = {key: float(number) for key, number in re.findall(r"`(\w+)` ([\d.]+)", keys)}
+        assert documented == LOSS_DEFAULTS[loss]
+    changed = {loss for loss in LOSS_KEYS if MODAL_LOSS_DEFAULTS[loss] != LOSS_DEFAULTS[loss]}
+    assert changed == {"cispo"}
+    assert f"; {MODAL_LOSS_DEFAULTS['cispo']['clip_high_threshold']:g} on modal" in documented_losses()["cispo"][1]
