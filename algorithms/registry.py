@@ -2,7 +2,7 @@
 
 In `operations_per_cycle` P is prompts (or pairs, or examples) per cycle, G completions per prompt, K optimizer steps on
 a cycle's batch. Not counted: save_state at a block's end, a frozen run's one snapshot, evaluation, and the export.
-What cannot be sent is left out: a prompt that fills the context, the steps of a cycle in which nothing is to be trained.
+What cannot be sent is not: a prompt that fills the context, the steps of a cycle in which nothing is to be trained.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from algorithm_samples import PROMPT, group, sequence, trained
 from hypothesis import assume, given
@@ -53,6 +54,23 @@ def test_weights_are_scaled_where_the_loss_is_not_linear_in_the_advantage():
     batch = build_batch([MIXED], centred, aggregation="token_mean", scale="weights")
     assert trained(batch.data[0], "weights") == pytest.approx([1 / 3] * 2)
     assert trained(batch.data[0]) == [0.5, 0.5]
+
+
+def test_a_mean_of_dro_needs_the_weights_scaled_since_its_penalty_has_no_advantage():
+    """−Σ w(lp·A − ½β(lp − q)²), with lp half a nat above q everywhere."""
+
+    def dro(batch, beta=0.1):
+        inputs = [
+            {name: np.array(trained(one, name)) for name in ("weights", "advantages", "logprobs")} for one in batch
+        ]
+        terms = [one["weights"] * ((one["logprobs"] + 0.5) * one["advantages"] - beta / 8) for one in inputs]
+        return -sum(float(term.sum()) for term in terms)
+
+    total = dro(build_batch([MIXED], centred).data)
+    by_weights = build_batch([MIXED], centred, aggregation="token_mean", scale="weights")
+    by_advantages = build_batch([MIXED], centred, aggregation="token_mean")
+    assert dro(by_weights.data) == pytest.approx(total / 3)
+    assert dro(by_advantages.data) != pytest.approx(total / 3, rel=0.1)
 
 
 def test_whitening_gives_the_step_mean_0_and_deviation_1_before_datums_are_made():

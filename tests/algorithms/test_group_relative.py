@@ -36,6 +36,8 @@ from algorithms import (
     rloo,
     sapo,
 )
+from gateway.emulation import RULES, check_operation
+from gateway.errors import GatewayError
 from whitney.types import ForwardPayload
 
 THREE_OF_EIGHT, EIGHT_LENGTHS = [1.0] * 3 + [0.0] * 5, [1, 2, 4, 1, 2, 4, 5, 8]
@@ -108,9 +110,22 @@ def test_build_loss_sends_what_the_provider_takes_and_refuses_where_it_has_no_su
             maths.build_loss(sampled(), 0, REQUEST, on(provider))
         return
     payload = maths.build_loss(sampled(), 0, REQUEST, on(provider))
-    ForwardPayload.model_validate(payload)
+    check_operation(RULES[provider], "policy", "forward_backward", ForwardPayload.model_validate(payload))
     assert payload["loss_function"] == loss
     assert payload["loss_config"] == ({} if provider == "tinker" else LOSS_CONFIG.get(maths, {}))
+
+
+@EVERY
+@pytest.mark.parametrize("provider", ["modal", "tinker"])
+def test_what_build_loss_refuses_the_emulated_provider_would_refuse_too(maths, provider):
+    refused = maths.LOSS_FUNCTION not in PROVIDER_LOSS_SUPPORT[provider]
+    payload = ForwardPayload.model_validate(maths.build_loss(sampled(), 0, REQUEST, on("local")))
+    payload = payload.model_copy(update={"loss_config": {}})  # the scalars are not tinker's way
+    if not refused:
+        check_operation(RULES[provider], "policy", "forward_backward", payload)
+        return
+    with pytest.raises(GatewayError, match=maths.LOSS_FUNCTION):
+        check_operation(RULES[provider], "policy", "forward_backward", payload)
 
 
 @EVERY
