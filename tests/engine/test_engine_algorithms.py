@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,10 +111,10 @@ def taught(student: TestRun, teacher: TestRun, cycle: int, *, top: int = 0) -> l
 
 
 def schooled(tiny: Engine) -> TestRun:
-    """A teacher that has been taught to count: after any prompt 7, 8, 9, 10."""
-    teacher = TestRun.create(tiny, "teacher", rank=8, alpha=16.0)
-    for _ in range(8):
-        teacher.train([sft_datum(prompt, [7, 8, 9, 10]) for prompt in PROMPTS])
+    """A teacher with a taste for four tokens, and not too sure of it: a student must meet them by itself."""
+    teacher, chooser = TestRun.create(tiny, "teacher", rank=8, alpha=16.0), random.Random(0)
+    for _ in range(4):
+        teacher.train([sft_datum(prompt, chooser.choices([7, 8, 9, 10], k=4)) for prompt in 4 * PROMPTS])
         teacher.step(1e-2)
     return teacher
 
@@ -122,7 +123,7 @@ def schooled(tiny: Engine) -> TestRun:
 def test_a_student_comes_near_its_teacher(tiny: Engine, form: str) -> None:
     student, teacher = TestRun.create(tiny, "student", rank=8, alpha=16.0), schooled(tiny)
     divergences = []
-    for cycle in range(14):
+    for cycle in range(16):
         sequences = taught(student, teacher, cycle, top=20 if form == "soft targets" else 0)
         divergences.append(reverse_kl(sequences))
         build, loss = (
@@ -131,8 +132,7 @@ def test_a_student_comes_near_its_teacher(tiny: Engine, form: str) -> None:
             else (soft_target_group, opsd.SOFT_LOSS_FUNCTION)
         )
         student.train([datum for one in sequences for datum in build(one["prompt"], [one]).data], loss)
-        student.step(1e-2, grad_clip_norm=1.0)
-    print(form, [round(one, 3) for one in divergences])
+        student.step(2e-2, grad_clip_norm=1.0)
     assert sum(divergences[-3:]) < 0.25 * sum(divergences[:3])
 
 
