@@ -8,6 +8,8 @@ with its LOSS_FUNCTION and its `build_loss`; the package's own `build_loss` is G
 from algorithms.advantages import (
     Advantages,
     Estimate,
+    Reward,
+    StdConvention,
     all_zero,
     baseline_advantages,
     group_mean_advantages,
@@ -19,19 +21,21 @@ from algorithms.advantages import (
     whiten,
 )
 from algorithms.aggregation import Aggregation, aggregation_scales, scale_data
-from algorithms.batches import Batch, build_batch
+from algorithms.batches import Batch, ScoredGroup, build_batch
 from algorithms.clipping import NO_CLIP, Clip, clip_range
 from algorithms.datums import Datum, Tensor, rl_datum, sft_datum, tensor, trained_tokens
-from algorithms.distillation import completion_logprobs, completion_topk, distillation_group, reverse_kl
+from algorithms.distillation import distillation_group, reverse_kl
+from algorithms.dpo import DpoStep, dpo_step
 from algorithms.entropic import entropic_advantages, solve_beta
-from algorithms.gae import gae, terminal_rewards
-from algorithms.gradient_weights import weighted_data
-from algorithms.groups import GroupData, LossContext, build_group
+from algorithms.gae import terminal_rewards
+from algorithms.gradient_weights import at_trained, weighted_data
+from algorithms.groups import GroupData, LossContext, build_group, group_loss
 from algorithms.grpo import build_loss
 from algorithms.kl import (
     KlEstimate,
     KlEstimator,
     KlPenalty,
+    TokenPenalty,
     kl_adjust_advantages,
     kl_estimate,
     kl_terms,
@@ -57,11 +61,16 @@ from algorithms.metrics import (
     zero_signal_fraction,
 )
 from algorithms.overlong import is_overlong, soft_overlong_penalty
+from algorithms.preference_loss import DpoLoss, dpo_loss
+from algorithms.preferences import Pair, Pairs, pair_data, pair_up
+from algorithms.puct import Buffer
 from algorithms.registry import ALGORITHMS, Algorithm, algorithm, require_losses, require_runnable
 from algorithms.resampling import ResamplePolicy, Retained, retained
 from algorithms.schedules import Schedule, learning_rate
 from algorithms.seeds import request_seed
-from algorithms.soft_targets import soft_target_datum, soft_target_group
+from algorithms.soft_targets import require_soft_targets, soft_target_datum, soft_target_group
+from algorithms.solutions import Solution
+from algorithms.teacher_answers import completion_logprobs, completion_topk
 
 __all__ = [
     "ALGORITHMS",
@@ -72,8 +81,11 @@ __all__ = [
     "Aggregation",
     "Algorithm",
     "Batch",
+    "Buffer",
     "Clip",
     "Datum",
+    "DpoLoss",
+    "DpoStep",
     "Estimate",
     "GroupData",
     "KlEstimate",
@@ -81,14 +93,22 @@ __all__ = [
     "KlPenalty",
     "LossContext",
     "NoGradientError",
+    "Pair",
+    "Pairs",
     "ResamplePolicy",
     "Retained",
+    "Reward",
     "Schedule",
+    "ScoredGroup",
+    "Solution",
+    "StdConvention",
     "Tensor",
+    "TokenPenalty",
     "adamw_optimizer",
     "aggregation_scales",
     "algorithm",
     "all_zero",
+    "at_trained",
     "baseline_advantages",
     "build_batch",
     "build_group",
@@ -97,9 +117,11 @@ __all__ = [
     "completion_logprobs",
     "completion_topk",
     "distillation_group",
+    "dpo_loss",
+    "dpo_step",
     "entropic_advantages",
     "forward_backward_payload",
-    "gae",
+    "group_loss",
     "group_mean_advantages",
     "is_overlong",
     "kl_adjust_advantages",
@@ -113,10 +135,13 @@ __all__ = [
     "mean_nll",
     "mean_normalized_advantage",
     "moving_baseline",
+    "pair_data",
+    "pair_up",
     "request_seed",
     "require_advertised_loss",
     "require_losses",
     "require_runnable",
+    "require_soft_targets",
     "result_sampler_id",
     "retained",
     "reverse_kl",
