@@ -169,17 +169,21 @@ class DelayProvider:
 
     def _losses(self, run: _Run, work: Work) -> tuple[dict[str, Any], int]:
         critic = run.spec.role == "critic"
-        outputs, total, tokens = [], 0.0, 0
+        outputs, total, tokens, trained = [], 0.0, 0, 0
         for datum in work.payload["data"]:
             length = len(datum["input"]["token_ids"])
             weights = np.array(datum["loss_inputs"]["weights"]["values"]).reshape(length, -1)
             numbers = -_random(run.lineage, datum["input"]["token_ids"]).exponential(1.0, length).round(6)
             numbers[~weights.any(-1)] = 0.0
+            trained += int(weights.any(-1).sum())
             total -= float(numbers.sum())
             tokens += length
             name = "values" if critic else "logprobs"
             outputs.append({name: {"dtype": "float32", "shape": [length], "values": numbers.tolist()}})
-        return {"metrics": {"loss": total, "tokens": float(tokens)}, "loss_outputs": outputs}, tokens
+        metrics = {"loss": total, "tokens": float(tokens)}
+        if critic:
+            metrics |= {"value_mean": -total / trained, "explained_variance": 0.0, "clip_fraction": 0.0}
+        return {"metrics": metrics, "loss_outputs": outputs}, tokens
 
     def _optim_step(self, run: _Run, work: Work) -> Outcome:
         optimizer = work.payload["optimizer"]

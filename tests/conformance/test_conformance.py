@@ -276,6 +276,38 @@ def test_a_run_restored_from_a_state_goes_on_where_it_was(whitney: Any) -> None:
     assert results[1]["step"] == 2
 
 
+@pytest.mark.parametrize("field", ["state_id", "artifact_id"])
+def test_a_run_with_another_runs_weights_and_no_optimizer_has_its_logprobs_and_takes_its_own_first_step(
+    whitney: Any, field: str
+) -> None:
+    first = whitney.open_run()
+    whitney.do(first, 0, "forward_backward", _training())
+    whitney.do(first, 1, "optim_step", {"optimizer": {"learning_rate": 0.1}})
+    files = whitney.do(first, 2, "save_state", {}) | whitney.do(first, 3, "export_lora", {})
+    other = whitney.open_run(initial={field: files[field]}, with_optimizer=False)
+    untrained = whitney.open_run()
+    scored = []
+    for run_id, seq_id in ((first, 4), (other, 0), (untrained, 0)):
+        sampler = whitney.do(run_id, seq_id, "save_weights_for_sampler", {})["sampler_id"]
+        result = whitney.do(run_id, seq_id + 1, "logprobs", {"input": {"token_ids": PROMPT}}, sampler)
+        scored.append(result["logprobs"][1:])
+    assert scored[1] == pytest.approx(scored[0], abs=1e-4)
+    assert scored[2] != pytest.approx(scored[0], abs=1e-3)
+    whitney.do(other, 2, "forward_backward", _training())
+    assert whitney.do(other, 3, "optim_step", STEP)["metrics"]["step"] == 1
+
+
+def test_a_run_goes_on_when_the_file_it_began_from_is_deleted(whitney: Any) -> None:
+    first = whitney.open_run()
+    state_id = whitney.do(first, 0, "save_state", {})["state_id"]
+    other = whitney.open_run(initial={"state_id": state_id})
+    assert whitney.send("delete_state", state_id=state_id).is_success
+    whitney.do(other, 0, "forward_backward", _training())
+    body = whitney.run_body(initial={"state_id": state_id})
+    error = _error(whitney.send("create_run", body, session_id=whitney.open_session()), 404)
+    assert error["code"] == "state_not_found"
+
+
 def test_a_state_of_another_rank_is_refused_in_a_sentence(whitney: Any) -> None:
     state_id = whitney.do(whitney.open_run(), 0, "save_state", {})["state_id"]
     body = whitney.run_body(initial={"state_id": state_id}, lora={"rank": 2, "alpha": 8.0, "seed": 1})

@@ -5,10 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from engine_harness import TestRun, engine, rl_data, sampling, some_tokens
+from engine_harness import VOCABULARY, TestRun, engine, rl_data, sampling, some_tokens
+from transformers import AutoModelForCausalLM
 
+import models
 from gateway.providers.base import Outcome, Work
 from gateway.providers.local.draws import DrawSettings, choose, uniforms
+from gateway.providers.local.engine import Engine
 
 PROMPT = some_tokens(1, 9)
 
@@ -132,6 +135,32 @@ def test_the_prompts_likeliest_tokens_come_with_the_samples_when_asked(run: Test
         assert [token for token, _ in ours] == [token for token, _ in theirs]
         assert [value for _, value in ours] == pytest.approx([value for _, value in theirs], abs=1e-5)
     assert run.do("sample", sampling(PROMPT), sampler_id=sampler)["topk_prompt_logprobs"] is None
+
+
+def test_the_likeliest_tokens_are_those_of_the_full_softmax_of_another_implementation(tiny: Engine) -> None:
+    new = TestRun.create(tiny)  # changes nothing yet: the base is the model
+    peer = AutoModelForCausalLM.from_pretrained(models.resolve("tiny").path).eval()
+    with torch.no_grad():
+        full = torch.log_softmax(peer(torch.tensor([PROMPT])).logits[0], -1)
+    sampler = new.snapshot()
+    scored = new.do("logprobs", {"input": {"token_ids": PROMPT}, "topk": 20}, sampler_id=sampler)
+    sampled = new.do("sample", sampling(PROMPT, top=20), sampler_id=sampler)
+    for found in (scored["topk"], sampled["topk_prompt_logprobs"]):
+        assert found[0] is None
+        assert len(found) == len(PROMPT)
+        for position, entry in enumerate(found[1:]):
+            tokens, logprobs = zip(*entry, strict=True)
+            assert len(set(tokens)) == 20
+            assert list(logprobs) == sorted(logprobs, reverse=True)
+            assert logprobs == pytest.approx(full[position].topk(20).values.tolist(), abs=1e-4)
+            assert logprobs == pytest.approx(full[position][list(tokens)].tolist(), abs=1e-4)
+
+
+def test_more_likeliest_tokens_than_the_vocabulary_has_are_all_of_it_and_sum_to_one(run: TestRun) -> None:
+    found = run.do("logprobs", {"input": {"token_ids": PROMPT}, "topk": 100}, sampler_id=run.snapshot())["topk"]
+    for entry in found[1:]:
+        assert sorted(token for token, _ in entry) == list(range(VOCABULARY))
+        assert sum(np.exp([logprob for _, logprob in entry])) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_sequence_of_one_token_has_nothing_to_score(run: TestRun) -> None:
