@@ -101,10 +101,11 @@ def build(
     return built._replace(dropped_by_reason=dict(dropped))
 
 
-def normalize_advantages(data: Sequence[Datum]) -> list[Datum]:
+def normalize_advantages(data: Sequence[Datum], *, scale: bool = True) -> list[Datum]:
     """The policy's datums of a whole step, advantages with mean 0 and population std 1 over all its trained tokens.
 
-    A deviation below 1e-6 is not divided by. The given datums are left alone.
+    A deviation below 1e-6 is not divided by; without `scale` none is, and the mean alone is taken off: a baseline,
+    which leaves the expected gradient as it is. The given datums are left alone.
     """
     given = [at_trained(datum, datum["loss_inputs"]["advantages"]["values"]) for datum in data]
     values = [advantage for one in given for advantage in one]
@@ -112,8 +113,8 @@ def normalize_advantages(data: Sequence[Datum]) -> list[Datum]:
         return list(data)
     mean = math.fsum(values) / len(values)
     std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
-    scale = 1.0 / std if std >= MIN_STD else 1.0
-    return [_with_advantages(datum, [(a - mean) * scale for a in one]) for datum, one in zip(data, given, strict=True)]
+    factor = 1.0 / std if scale and std >= MIN_STD else 1.0
+    return [_with_advantages(datum, [(a - mean) * factor for a in one]) for datum, one in zip(data, given, strict=True)]
 
 
 def _with_advantages(datum: Datum, advantages: Sequence[float]) -> Datum:

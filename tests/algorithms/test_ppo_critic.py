@@ -89,6 +89,11 @@ def test_normalising_leaves_prompts_at_zero_and_the_given_datums_alone():
     assert normalize_advantages([]) == []
 
 
+def test_the_mean_alone_can_be_taken_off():
+    (datum,) = build([1], [sequence([0.5, 0.0])], [1.0], lam=1.0).policy  # advantages .5 and 1
+    assert values_of(normalize_advantages([datum], scale=False)[0], "advantages") == [-0.25, 0.25]
+
+
 @pytest.mark.parametrize("provider", ["modal", "local"])
 def test_a_group_makes_a_payload_for_each_run(provider):
     sample, ctx = {"sequences": [sequence([0.5, 0.5], reward=1.0)]}, SimpleNamespace(provider=provider)

@@ -1,6 +1,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,6 +138,21 @@ def test_a_buffer_never_outgrows_its_capacity_and_never_loses_its_best(history, 
     assert len(buffer.solutions) <= capacity
     assert (buffer.best.reward if buffer.best else None) == max(seen, default=None)
     assert len({solution.text for solution in buffer.solutions}) == len(buffer.solutions)
+
+
+def test_going_on_from_what_was_found_beats_starting_over_with_as_many_attempts():
+    """A search where an attempt changes its starting state a little: the bare problem is at 0."""
+
+    def searched(reuse, seed):
+        random, buffer = np.random.default_rng(seed), Buffer()
+        for cycle in range(12):
+            for parent in buffer.select(2, group_size=8) if reuse else [ROOT, ROOT]:
+                found = (parent.reward or 0.0) + random.normal(0, 1, 8)
+                buffer.add(parent, [Solution.of(f"x = {x!r}", float(x), parent, cycle) for x in found])
+        return buffer.best.reward
+
+    for seed in range(5):
+        assert searched(reuse=True, seed=seed) > 2 * searched(reuse=False, seed=seed)
 
 
 def test_numbers_out_of_range_and_what_is_no_buffer_are_refused():
