@@ -1,4 +1,4 @@
-"""The rewards that are shipped: short functions of a completion, each to a number between 0 and 1."""
+"""The rewards that are shipped: short functions of a completion, each to a number between 0 and 1 (or −1 and 0)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NUMBER = re.compile(
 def exact(completion: Completion, *, ignore_case: bool = False) -> float:
     """1 if the reply is the answer, white space around either apart."""
     fold = str.casefold if ignore_case else str
-    return float(fold(completion.text.strip()) == fold(_answer(completion).strip()))
+    return float(fold(completion.text.strip()) == fold(reference_answer(completion).strip()))
 
 
 def number(completion: Completion, *, tolerance: float = 0.0) -> float:
@@ -35,7 +35,7 @@ def number(completion: Completion, *, tolerance: float = 0.0) -> float:
 
     Thousands separators, signs, decimals and exponents are read: 1,234.50 is 1234.5.
     """
-    wanted = last_number(_answer(completion))
+    wanted = last_number(reference_answer(completion))
     if wanted is None:
         raise UnscorableError("the example's answer holds no number")
     found = last_number(completion.text)
@@ -44,7 +44,7 @@ def number(completion: Completion, *, tolerance: float = 0.0) -> float:
 
 def contains(completion: Completion, *, ignore_case: bool = False) -> float:
     """1 if the answer stands in the reply as whole words: Rome is not found in Romeo."""
-    answer = _answer(completion).strip()
+    answer = reference_answer(completion).strip()
     if not answer:
         raise UnscorableError("the example's answer is empty")
     flags = re.IGNORECASE if ignore_case else re.NOFLAG
@@ -57,12 +57,19 @@ def regex(completion: Completion, *, pattern: str) -> float:
     if found is None:
         return 0.0
     named = found.groupdict()
-    return float("answer" not in named or named["answer"] == _answer(completion).strip())
+    return float("answer" not in named or named["answer"] == reference_answer(completion).strip())
 
 
 def length(completion: Completion, *, target: int) -> float:
     """1 at `target` tokens, falling in a straight line to 0 at none and at twice as many."""
     return max(0.0, 1.0 - abs(completion.token_count - target) / target)
+
+
+def soft_overlong(completion: Completion, *, max_length: int, cache: int) -> float:
+    """0 while `cache` of `max_length` tokens are left, then down to −1 at `max_length` (DAPO, arXiv 2503.14476)."""
+    from algorithms.overlong import soft_overlong_penalty  # noqa: PLC0415 - NumPy, which workers need not import
+
+    return soft_overlong_penalty(completion.token_count, max_length=max_length, cache=cache)
 
 
 BUILT_IN: dict[str, Callable[..., float]] = {
@@ -71,6 +78,7 @@ BUILT_IN: dict[str, Callable[..., float]] = {
     "contains": contains,
     "regex": regex,
     "length": length,
+    "soft_overlong": soft_overlong,
 }
 
 MAY_HANG = frozenset({"regex"})
@@ -98,6 +106,8 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
         raise ValueError(f"reward 'length': target is {arguments['target']!r}, a whole number of tokens ≥ 1 is needed")
     if name == "number" and not arguments.get("tolerance", 0) >= 0:
         raise ValueError(f"reward 'number': tolerance is {arguments['tolerance']!r}, a number ≥ 0 is needed")
+    if name == "soft_overlong":
+        _check_soft_overlong(**arguments)
 
 
 def compares_with_answer(name: str, arguments: Mapping[str, Any]) -> bool:
@@ -107,7 +117,20 @@ def compares_with_answer(name: str, arguments: Mapping[str, Any]) -> bool:
     return name in {"exact", "number", "contains"}
 
 
-def _answer(completion: Completion) -> str:
+def _check_soft_overlong(*, max_length: object, cache: object) -> None:
+    if not (isinstance(max_length, int) and isinstance(cache, int) and 1 <= cache <= max_length):
+        raise ValueError(
+            f"reward 'soft_overlong': max_length is {max_length!r} and cache is {cache!r}, whole numbers of tokens "
+            "with 1 ≤ cache ≤ max_length are needed"
+        )
+
+
+def reference_answer(completion: Completion) -> str:
+    """The example's answer.
+
+    Raises:
+        UnscorableError: it has none.
+    """
     if completion.example.answer is None:
         raise UnscorableError("the example has no answer")
     return completion.example.answer

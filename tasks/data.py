@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from algorithms.names import did_you_mean
+from tasks import reasoning
 from tasks.datasets import SHIPPED
-from tasks.examples import DataError, Example, example, user
+from tasks.examples import DataError, Example
 from tasks.jsonl import read_jsonl
 
-REASONING_GYM = "reasoning-gym:"
+REASONING_GYM = reasoning.PREFIX
 
 __all__ = ["DataError", "DataSet", "DataSource", "Example", "batch", "fingerprint", "load", "split"]
 
@@ -134,7 +135,7 @@ def _epoch_order(count: int, epoch: int, seed: int) -> tuple[int, ...]:
 def _everything(source: DataSource, read: Reader) -> Sequence[Example]:
     name = source.source
     if name.startswith(REASONING_GYM):
-        return _reasoning_gym(name.removeprefix(REASONING_GYM), source.reasoning_gym)
+        return reasoning.read_task(name.removeprefix(REASONING_GYM), source.reasoning_gym)
     if name in SHIPPED:
         train, heldout = SHIPPED[name]()
         return [*train, *heldout]
@@ -144,34 +145,6 @@ def _everything(source: DataSource, read: Reader) -> Sequence[Example]:
             f"({', '.join(SHIPPED)}) nor {REASONING_GYM}TASK"
         )
     return read(Path(name))
-
-
-def _reasoning_gym(task: str, options: Mapping[str, Any]) -> list[Example]:
-    try:
-        import reasoning_gym  # noqa: PLC0415 - an extra, and slow to import
-        from reasoning_gym.factory import DATASETS  # noqa: PLC0415
-    except ImportError:
-        raise DataError(
-            f"{REASONING_GYM}{task} needs the extra 'reasoning': pip install 'whitney-pipelines[reasoning]'"
-        ) from None
-    if task not in DATASETS:
-        raise DataError(
-            f"reasoning-gym has no task {task!r}: {did_you_mean(task, DATASETS)}its documentation lists them"
-        )
-    try:
-        entries = reasoning_gym.create_dataset(task, **{"size": 500, "seed": 0, **options})
-        return [
-            replace(example(user(entry["question"]), entry["answer"]), extra=_plain({"metadata": entry["metadata"]}))
-            for entry in entries
-        ]
-    except (AssertionError, TypeError, ValueError) as error:  # what its tasks raise for options they refuse
-        raise DataError(f"{REASONING_GYM}{task} refused the options {dict(options)}: {error}") from error
-
-
-def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON would give it back, so that a reward function sees the same in this process and in a worker."""
-    plain: dict[str, Any] = json.loads(json.dumps(value, default=str))
-    return plain
 
 
 def _check_overlap(train: Sequence[Example], heldout: Sequence[Example], *, allowed: bool) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ import orjson
 from tasks.builtin_rewards import UnscorableError
 from tasks.completion import Completion
 from tasks.examples import Example
+from tasks.library_rewards import import_library
 
 LENGTH = struct.Struct(">I")
 
@@ -65,6 +66,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         if "load" in request:
             load_function(request["load"])
+            import_library(request["load"])
             return {}
         _limit_cpu(request["cpu_limit_s"])
         value = _call(request)

@@ -1,9 +1,10 @@
 """Rewards: what a completion is worth.
 
-A reward is a weighted sum of terms. A term is a built-in (`exact`, `number`, `contains`, `regex`, `length`) or a
-function of the user's, named "module:function". Built-ins run here; a user's function, and a user's regular
-expression, run in worker processes that can be killed, because either may hang. Whatever goes wrong with one completion
-makes its reward None with a counted reason, and leaves every other alone.
+A reward is a weighted sum of terms. A term is a built-in (`exact`, `number`, `contains`, `regex`, `length`,
+`soft_overlong`; with an extra `math_verify`, `reasoning_gym`) or a function of the user's, named "module:function".
+Built-ins run here; a user's function or regular expression, and what a library computes, run in worker processes that
+can be killed, because each of them may hang. Whatever goes wrong with one completion makes its reward None with a
+counted reason, and leaves every other alone.
 """
 
 from __future__ import annotations
@@ -17,13 +18,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from algorithms.names import did_you_mean
-from tasks import builtin_rewards
-from tasks.builtin_rewards import BUILT_IN, MAY_HANG, UnscorableError
+from tasks import builtin_rewards, library_rewards, reasoning_entries
+from tasks.builtin_rewards import UnscorableError
 from tasks.completion import Completion
+from tasks.examples import Example
+from tasks.library_rewards import LIBRARY_REWARDS
 from tasks.reward_pool import Job, RewardPool
 from tasks.reward_worker import load_function
 
-__all__ = ["BUILT_IN", "Completion", "RewardPool", "RewardTerm", "Scores", "check_spec", "needs_answer", "score"]
+__all__ = [
+    "BUILT_IN",
+    "Completion",
+    "RewardPool",
+    "RewardTerm",
+    "Scores",
+    "check_examples",
+    "check_spec",
+    "needs_answer",
+    "score",
+]
+
+BUILT_IN: dict[str, Callable[..., float]] = {**builtin_rewards.BUILT_IN, **LIBRARY_REWARDS}
+
+IN_A_WORKER = builtin_rewards.MAY_HANG | LIBRARY_REWARDS.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +90,31 @@ def check_spec(spec: Sequence[RewardTerm]) -> None:
             raise ValueError(f"reward {term.function!r}: finish_bonus is {term.finish_bonus}, it must be in 0 … 1")
         _check_call(term, _resolve(term.function))
         builtin_rewards.check_arguments(term.function, term.arguments)
+        library_rewards.check_arguments(term.function, term.arguments)
+        library_rewards.check_installed(term.function)
 
 
 def needs_answer(spec: Sequence[RewardTerm]) -> bool:
     """Whether a built-in term compares with the example's answer, so that data without answers cannot be scored."""
-    return any(builtin_rewards.compares_with_answer(term.function, term.arguments) for term in spec)
+    return any(
+        term.function == "math_verify" or builtin_rewards.compares_with_answer(term.function, term.arguments)
+        for term in spec
+    )
+
+
+def check_examples(spec: Sequence[RewardTerm], examples: Sequence[Example]) -> None:
+    """Make sure that examples hold what a built-in term needs beside an answer (for which see `needs_answer`).
+
+    Raises:
+        ValueError: names the term, how many examples it cannot score, and one of them.
+    """
+    others = [item for item in examples if reasoning_entries.FIELD not in item.extra]
+    if others and any(term.function == "reasoning_gym" for term in spec):
+        raise ValueError(
+            f"reward 'reasoning_gym' scores replies to reasoning-gym's tasks, and {len(others)} of {len(examples)} "
+            f"examples come from elsewhere, {others[0].id} for one: set data.source to reasoning-gym:TASK, or name "
+            "another reward"
+        )
 
 
 async def score(
@@ -119,9 +156,10 @@ async def score(
 
 async def _call(completions: Sequence[Completion], term: RewardTerm, pool: RewardPool) -> list[float | str]:
     """One outcome per completion: a score, or the reason why there is none."""
-    if term.function in BUILT_IN and term.function not in MAY_HANG:
-        return [_call_here(BUILT_IN[term.function], completion, term.arguments) for completion in completions]
-    name = f"{builtin_rewards.__name__}:{term.function}" if term.function in BUILT_IN else term.function
+    function = BUILT_IN.get(term.function)
+    if function is not None and term.function not in IN_A_WORKER:
+        return [_call_here(function, completion, term.arguments) for completion in completions]
+    name = term.function if function is None else f"{function.__module__}:{function.__name__}"
     return await pool.run([Job(name, term.arguments, completion) for completion in completions])
 
 
