@@ -7,9 +7,79 @@ from typing import Any
 
 from prefect.flows import Flow
 
+from flows.cispo import cispo
+from flows.custom import custom
+from flows.dapo import dapo
+from flows.dpo import dpo
+from flows.dppo import dppo
+from flows.drgrpo import drgrpo
+from flows.dro import dro
 from flows.grpo import grpo
+from flows.grpo_len_norm import grpo_len_norm
+from flows.grpo_nostd import grpo_nostd
+from flows.gspo import gspo
+from flows.maxrl import maxrl
+from flows.opd import opd
+from flows.opsd import opsd
+from flows.ppo import ppo
+from flows.ppo_critic import ppo_critic
+from flows.reinforce import reinforce
+from flows.reinforce_pp import reinforce_pp
+from flows.rloo import rloo
+from flows.sapo import sapo
+from flows.sdpo import sdpo
 from flows.sft import sft
+from flows.ttt import ttt
 
-FLOWS: dict[str, Flow[..., Any]] = {"grpo": grpo, "sft": sft}
+FLOWS: dict[str, Flow[..., Any]] = {
+    "sft": sft,
+    "grpo": grpo,
+    "grpo_nostd": grpo_nostd,
+    "grpo_len_norm": grpo_len_norm,
+    "drgrpo": drgrpo,
+    "reinforce": reinforce,
+    "ppo": ppo,
+    "ppo_critic": ppo_critic,
+    "cispo": cispo,
+    "gspo": gspo,
+    "dppo": dppo,
+    "dro": dro,
+    "dapo": dapo,
+    "sapo": sapo,
+    "rloo": rloo,
+    "reinforce_pp": reinforce_pp,
+    "maxrl": maxrl,
+    "opd": opd,
+    "opsd": opsd,
+    "sdpo": sdpo,
+    "dpo": dpo,
+    "ttt": ttt,
+    "custom": custom,
+}
 
-__all__ = ["FLOWS", "grpo", "sft"]
+__all__ = [
+    "FLOWS",
+    "cispo",
+    "custom",
+    "dapo",
+    "dpo",
+    "dppo",
+    "drgrpo",
+    "dro",
+    "grpo",
+    "grpo_len_norm",
+    "grpo_nostd",
+    "gspo",
+    "maxrl",
+    "opd",
+    "opsd",
+    "ppo",
+    "ppo_critic",
+    "reinforce",
+    "reinforce_pp",
+    "rloo",
+    "sapo",
+    "sdpo",
+    "sft",
+    "ttt",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,15 +12,15 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from flows.config import ConfigError, FlowConfig
-from flows.lifecycle import SessionScope
-from flows.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Row
+from flows.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Row, Start
 from flows.prepare import prepare
 from flows.prepared import Prepared
+from flows.session_scope import POLICY, RunSpec, SessionScope
 from flows.summary import summarize
 from tasks.events import emit
-from tasks.policy import Policy
 from tasks.report import Report
 from tasks.rewards import RewardPool
+from tasks.run import Run
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.errors import WhitneyError
@@ -29,7 +30,19 @@ from whitney.labels import FLOW_RUN
 class Attempt:
     """What a training flow and its subflows share. No `__dict__`: Prefect stores its name where it is a parameter."""
 
-    __slots__ = ("_began", "_report", "client", "config", "folder", "inputs", "pool", "rows", "scope", "states")
+    __slots__ = (
+        "_began",
+        "_report",
+        "client",
+        "config",
+        "folder",
+        "inputs",
+        "pool",
+        "rows",
+        "scope",
+        "states",
+        "stopped",
+    )
 
     def __init__(
         self, config: FlowConfig, inputs: Prepared, client: WhitneyClient, folder: RunFolder, scope: SessionScope
@@ -42,6 +55,7 @@ class Attempt:
         self.pool = RewardPool(timeout_s=config.reward_timeout_s)
         self.rows: list[Row] = []
         self.states: list[dict[str, Any]] = []
+        self.stopped: str | None = None
         self._report = Report(inputs.algorithm, config.cycles, folder.path.name)
         self._began = time.monotonic()
 
@@ -91,20 +105,45 @@ class Attempt:
         for index, first in enumerate(range(0, self.config.cycles, self.config.save_every)):
             yield Block(index=index, first_cycle=first, cycles=min(self.config.save_every, self.config.cycles - first))
 
-    async def policy(self, state_id: str | None) -> Policy:
-        """The run to train, restored from `state_id` (None: fresh); opens the session if this attempt has none yet."""
-        policy = self.scope.policy
+    async def policy(self, start: Start) -> Run:
+        """The run to train, at `start`; opens the session if this attempt has none yet."""
+        policy = self.scope.runs.get(POLICY)
         if policy is None:
-            policy = await self.scope.open_policy(self.config, state_id)
-            start = f"restored from state {state_id}" if state_id else "fresh"
-            get_run_logger().info("session %s, run %s, %s", policy.session_id, policy.run_id, start)
+            resumed = start.state_id is not None
+            spec = replace(self.initial_weights, state_id=start.state_id, artifact_id=None, with_optimizer=True)
+            policy = await self.scope.open_run(POLICY, spec if resumed else self.initial_weights)
+            policy.state_id = start.state_id
+            where = f"restored from state {start.state_id}" if resumed else "fresh"
+            get_run_logger().info("session %s, run %s, %s", policy.session_id, policy.run_id, where)
             emit("session_opened", session_id=policy.session_id, run_id=policy.run_id)
-        if policy.state_id != state_id:
+        if policy.state_id != start.state_id:
             raise RuntimeError(
-                f"run {policy.run_id} stands at state {policy.state_id}, the next block starts from {state_id}: "
+                f"run {policy.run_id} stands at state {policy.state_id}, the next block starts from {start.state_id}: "
                 "training on would lose or repeat a block. Please report this; Retry starts from the last saved block."
             )
         return policy
+
+    @property
+    def initial_weights(self) -> RunSpec:
+        """What the policy is before its first step, in every attempt: what a frozen reference is made of."""
+        model, lora = self.config.model, self.config.lora
+        return RunSpec(
+            provider=model.provider,
+            model=model.name,
+            rank=lora.rank,
+            alpha=lora.alpha,
+            seed=self.config.seed,
+            state_id=model.initial_state_id,
+            artifact_id=model.initial_artifact_id,
+        )
+
+    async def side_run(self, name: str, spec: RunSpec, *, session: str = "main") -> Run:
+        """A run beside the policy ("teacher", "reference", "critic"), created once an attempt, when first asked for."""
+        run = self.scope.runs.get(name)
+        if run is None:
+            run = await self.scope.open_run(name, spec, session=session)
+            get_run_logger().info("%s: session %s, run %s, %s", name, run.session_id, run.run_id, spec.model)
+        return run
 
     async def adopt(self, block: Block, outcome: BlockOutcome) -> BlockOutcome:
         """Take a block's outcome, just trained or from a former attempt, into folder and report.
@@ -141,6 +180,7 @@ class Attempt:
             "run_folder": str(self.folder.path),
             "flow_run_id": self.scope.flow_run_id,
             "attempt": self.scope.attempt,
+            "stopped": self.stopped,
             "seconds": round(time.monotonic() - self._began, 1),
             "open_sessions": await self._open_sessions(),
         }

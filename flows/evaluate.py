@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from prefect.logging import get_run_logger
 
 from algorithms import forward_backward_payload, mean_nll, request_seed
 from algorithms.sft import sft_data
 from flows.attempt import Attempt
 from flows.lifecycle import block_flow
-from flows.outcome import EvaluationOutcome
+from flows.outcome import EvaluationOutcome, Start
 from flows.rollout import draw, require_some_scored
 from tasks.events import emit
 from tasks.operations import forward, in_order
-from tasks.policy import Opaque, Policy
+from tasks.run import Opaque, Run
 from tasks.scoring import Group, score
 
 # Rounds of `request_seed` that no training request uses.
@@ -26,16 +28,20 @@ LOSS_BATCH = 64
 CORRECT = 1.0
 
 
+Measure = Callable[[Attempt, Run], Awaitable[dict[str, float]]]
+"""What an algorithm measures on the held-out examples itself: `loss`, `margin`, `preference_accuracy`."""
+
+
 @block_flow("evaluate", run_name="evaluate {when}")
 async def evaluate(
-    attempt: Attempt, when: str, state_id: str | None, with_loss: bool = False
+    attempt: Attempt, when: str, start: Start, measure: Measure | None = None
 ) -> EvaluationOutcome | None:
-    """Accuracy on held-out prompts (share of replies with full reward) and, if asked, the loss on their answers."""
+    """Accuracy on held-out prompts (share of replies with full reward), and what `measure` adds."""
     section = attempt.config.evaluation
     if not (section.enabled and attempt.inputs.heldout):
         return None
-    policy = await attempt.policy(state_id)
-    loss = await _heldout_loss(attempt, policy) if with_loss else None
+    policy = await attempt.policy(start)
+    measured = await measure(attempt, policy) if measure else {}
     drawn, skipped = await _measure(attempt, policy, section.temperature, section.samples, SAMPLED_ROUND)
     greedy, _ = await _measure(attempt, policy, 0.0, 1, GREEDY_ROUND) if section.greedy else ([], 0)
     sequences = [sequence for group in drawn for sequence in group.sequences]
@@ -49,38 +55,41 @@ async def evaluate(
         accuracy=_accuracy(drawn),
         greedy_accuracy=_accuracy(greedy),
         finished_fraction=sum(s["stop_reason"] == "stop" for s in sequences) / len(sequences) if sequences else None,
-        loss=loss,
-        usage=policy.take_meter().flat(),
+        **measured,
+        usage=attempt.scope.meter.take(),
     )
     attempt.folder.write_samples(f"evaluation-{when}", [row for group in drawn for row in group.sample_rows()])
-    get_run_logger().info("held out, %s training: accuracy %s, loss %s", when, outcome.accuracy, outcome.loss)
+    get_run_logger().info("held out, %s training: accuracy %s %s", when, outcome.accuracy, measured or "")
     emit("evaluated", **outcome.model_dump(exclude={"usage"}))
     return outcome
 
 
 async def _measure(
-    attempt: Attempt, policy: Policy, temperature: float, samples: int, seed_round: int
+    attempt: Attempt, policy: Run, temperature: float, samples: int, seed_round: int
 ) -> tuple[list[Group], int]:
     """Draw and score `samples` completions of every held-out prompt; (groups, prompts skipped)."""
     inputs = attempt.inputs
+    if not inputs.evaluation_rewards:
+        return [], 0
     seeds = [request_seed(attempt.config.seed, 0, place, seed_round) for place in range(len(inputs.heldout))]
-    groups, skipped = await draw(attempt, policy, inputs.heldout, seeds, num_samples=samples, temperature=temperature)
+    drawn = await draw(attempt, policy, inputs.heldout, seeds, sizes=[samples] * len(seeds), temperature=temperature)
+    groups = [group for group in drawn if group is not None]
     scored = await score(inputs.renderer, Opaque(groups), inputs.evaluation_rewards, attempt.pool)
     require_some_scored(scored, "the held-out evaluation")
-    return scored.groups, skipped
+    return scored.groups, drawn.count(None)
 
 
-async def _heldout_loss(attempt: Attempt, policy: Policy) -> float | None:
-    """Mean negative log-likelihood of the held-out answers that fit the context, nats per token."""
+async def heldout_loss(attempt: Attempt, policy: Run) -> dict[str, float]:
+    """`loss`: mean negative log-likelihood of the held-out answers that fit the context, nats per token."""
     pairs = attempt.inputs.pairs(attempt.inputs.heldout)
     data = sft_data(pairs, max_sequence_tokens=attempt.inputs.context_tokens).data
     if not data:
-        return None
+        return {}
     batches = [data[start : start + LOSS_BATCH] for start in range(0, len(data), LOSS_BATCH)]
     answers = await in_order(
         *(forward(policy, forward_backward_payload(batch, "cross_entropy"), "forward held-out") for batch in batches)
     )
-    return mean_nll(data, [output for answer in answers for output in answer.result["loss_outputs"]])
+    return {"loss": mean_nll(data, [output for answer in answers for output in answer.result["loss_outputs"]])}
 
 
 def _accuracy(groups: list[Group]) -> float | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flows.attempt import Attempt
 from flows.lifecycle import block_flow
-from flows.outcome import ExportOutcome
+from flows.outcome import ExportOutcome, Start
 from tasks.events import emit
 from tasks.operations import export_lora
 
@@ -18,13 +18,13 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 @block_flow("export", run_name="export adapter")
-async def export(attempt: Attempt, state_id: str | None) -> ExportOutcome:
+async def export(attempt: Attempt, start: Start) -> ExportOutcome:
     """Export the run's adapter, fetch it, unpack it into the run folder.
 
     Raises:
         ValueError: the archive is not a PEFT adapter, or would write outside its folder.
     """
-    policy = await attempt.policy(state_id)
+    policy = await attempt.policy(start)
     artifact_id = (await export_lora(policy)).result["artifact_id"]
     archive = attempt.folder.path / "adapter.tar.gz"
     await attempt.client.download_artifact(artifact_id, archive)
@@ -33,7 +33,7 @@ async def export(attempt: Attempt, state_id: str | None) -> ExportOutcome:
         artifact_id=artifact_id,
         path=str(attempt.folder.adapter_dir),
         sha256=digest,
-        usage=policy.take_meter().flat(),
+        usage=attempt.scope.meter.take(),
     )
     emit("exported", path=outcome.path, sha256=digest)
     return outcome

@@ -10,11 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from algorithms.names import did_you_mean
-from flows.config import ConfigError, FlowConfig, GrpoConfig, SftConfig
+from flows.config import CONFIGS, ConfigError, FlowConfig
 
 __all__ = ["CONFIGS", "ConfigError", "load_config", "parse_config"]
-
-CONFIGS: dict[str, type[FlowConfig]] = {"grpo": GrpoConfig, "sft": SftConfig}
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> tuple[str, FlowConfig]:

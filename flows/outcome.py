@@ -6,7 +6,9 @@ running. So an outcome must hold whatever its caller would need to know if the w
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 Row = dict[str, int | float]
 """One cycle's metrics; every key is explained in `tasks.glossary`."""
@@ -33,8 +35,21 @@ class Block(BaseModel):
         return f"cycle {first}" if first == last else f"cycles {first} to {last}"
 
 
+class Start(BaseModel):
+    """Where a block begins: the saved state (None: the initial weights) and what else its algorithm carries along.
+
+    `carry` is small and JSON: a critic's state, the name of a buffer's file. What can be worked out from the metrics of
+    earlier cycles (a moving baseline, a stop rule's streak) is not in it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    state_id: str | None = None
+    carry: dict[str, Any] = Field(default_factory=dict)
+
+
 class BlockOutcome(BaseModel):
-    """A trained and saved block. `state_id` is what the next block, in whichever attempt, starts from."""
+    """A trained and saved block. `state_id` and `carry` are what the next block, in whichever attempt, starts from."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,10 +60,16 @@ class BlockOutcome(BaseModel):
     run_id: str
     attempt: int
     rows: list[Row]
+    carry: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def end(self) -> Start:
+        """The next block's start."""
+        return Start(state_id=self.state_id, carry=self.carry)
 
 
 class EvaluationOutcome(BaseModel):
-    """A measurement on held-out examples. Accuracy and shares in 0…1, loss in nats per token.
+    """A measurement on held-out examples. Accuracy and shares in 0…1, loss in nats per token, margin as `dpo` has it.
 
     `skipped` prompts left no room for a reply; `unscored` completions count as wrong, unless none could be scored.
     """
@@ -65,6 +86,8 @@ class EvaluationOutcome(BaseModel):
     greedy_accuracy: float | None = None
     finished_fraction: float | None = None
     loss: float | None = None
+    margin: float | None = None
+    preference_accuracy: float | None = None
     usage: Row
 
 

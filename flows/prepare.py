@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import models
-from algorithms import ALGORITHMS, require_advertised_loss, require_runnable
-from flows.config import ConfigError, DataConfig, FlowConfig
-from flows.prepared import Prepared, evaluation_terms, reward_terms
+from algorithms import ALGORITHMS, require_runnable
+from flows.config import (
+    ConfigError,
+    CustomConfig,
+    DpoConfig,
+    FlowConfig,
+    GroupConfig,
+    OpsdConfig,
+    SdpoConfig,
+    SftConfig,
+    TttConfig,
+)
+from flows.prepared import Prepared, evaluation_terms, feedback_source, problem_of, reward_terms
+from flows.refusals import as_config_error, capability_row, check_options, teacher_row
 from tasks import data as data_sets
-from tasks import rewards
+from tasks import preferences, rewards
 from tasks.completion import Completion
 from tasks.credentials import settings_for
 from tasks.data import REASONING_GYM, DataSet, DataSource, Example
 from tasks.datasets import SHIPPED
+from tasks.feedback import check_feedback
 from tasks.rendering import Renderer
 from tasks.rewards import RewardTerm
+from tasks.teacher_prompts import check_demonstrations
 from whitney.client import WhitneyClient
-from whitney.types import CapabilityRow
 
 # The template is proven on so many examples (0.4 s for 241 of SmolLM2's); special tokens are looked for in all.
 PROVEN_EXAMPLES = 256
@@ -37,14 +49,15 @@ async def prepare(algorithm: str, config: FlowConfig) -> tuple[WhitneyClient, Pr
         DataError, RenderingError, ModelError: data, chat template or model files cannot be used.
         WhitneyError: the endpoint is unreachable, or refuses the key.
     """
-    with _as_config_error():
-        for loss in ALGORITHMS[algorithm].losses:
-            require_advertised_loss(config.model.provider, loss)
+    with as_config_error():
+        check_options(algorithm, config)
     data, renderer = await asyncio.to_thread(_load, config)
     client = WhitneyClient(await asyncio.to_thread(settings_for, config.credentials_block))
     try:
         rows = (await client.capabilities()).rows
-        prepared = Prepared(algorithm, config, data, renderer, _capability(rows, config, renderer))
+        row = capability_row(rows, config, renderer)
+        teacher = teacher_row(rows, config, renderer, row)
+        prepared = Prepared(algorithm, config, data, renderer, capability=row, teacher_capability=teacher)
         await _refuse_what_cannot_run(prepared)
     except BaseException:
         await client.aclose()
@@ -52,17 +65,9 @@ async def prepare(algorithm: str, config: FlowConfig) -> tuple[WhitneyClient, Pr
     return client, prepared
 
 
-@contextmanager
-def _as_config_error() -> Iterator[None]:
-    """The loss table, the registry and the rewards raise plain ValueErrors about what the configuration asked for."""
-    try:
-        yield
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
 def _load(config: FlowConfig) -> tuple[DataSet, Renderer]:
-    data = data_sets.load(_source(config.data))
+    load = preferences.load if isinstance(config, DpoConfig) else data_sets.load
+    data = load(_source(config))
     renderer = Renderer(models.resolve(config.model.tokenizer or config.model.name), config.model.chat_template)
     for example in (*data.train, *data.heldout):
         renderer.check_text(example)
@@ -71,8 +76,11 @@ def _load(config: FlowConfig) -> tuple[DataSet, Renderer]:
     return data, renderer
 
 
-def _source(section: DataConfig) -> DataSource:
+def _source(config: FlowConfig) -> DataSource:
     """Raises ConfigError for a setting that would be without effect, which is a misunderstanding."""
+    section = config.data
+    # One problem is solved, none is held out.
+    fraction = 0.0 if isinstance(config, TttConfig) else 0.1
     if section.heldout_fraction is not None and (section.heldout or section.source in SHIPPED):
         why = "data.heldout names a file" if section.heldout else f"{section.source} has a split of its own"
         raise ConfigError(f"data.heldout_fraction = {section.heldout_fraction} has no effect: {why}; leave it out")
@@ -81,30 +89,10 @@ def _source(section: DataConfig) -> DataSource:
     return DataSource(
         source=section.source,
         heldout=Path(section.heldout) if section.heldout else None,
-        heldout_fraction=0.1 if section.heldout_fraction is None else section.heldout_fraction,
+        heldout_fraction=fraction if section.heldout_fraction is None else section.heldout_fraction,
         limit=section.limit,
         reasoning_gym=section.reasoning_gym,
     )
-
-
-def _capability(rows: Sequence[CapabilityRow], config: FlowConfig, renderer: Renderer) -> CapabilityRow:
-    wanted = (config.model.provider, config.model.name)
-    row = next((row for row in rows if (row.provider, row.model) == wanted), None)
-    if row is None:
-        served = ", ".join(f"{row.provider}/{row.model}" for row in rows) or "nothing"
-        raise ConfigError(
-            f"model.provider = {wanted[0]!r}, model.name = {wanted[1]!r}: not served here; this gateway serves {served}"
-        )
-    if config.lora.rank > row.max_lora_rank:
-        raise ConfigError(
-            f"lora.rank = {config.lora.rank}: {row.provider}/{row.model} takes at most {row.max_lora_rank}"
-        )
-    if row.tokenizer_sha256 and row.tokenizer_sha256 != renderer.tokenizer_sha256:
-        raise ConfigError(
-            f"the tokenizer of {renderer.model_name!r} is not the one {row.provider}/{row.model} was loaded with: "
-            "token ids would mean other words. Set model.tokenizer to the model's own folder"
-        )
-    return row
 
 
 def check_inputs(algorithm: str, config: FlowConfig) -> None:
@@ -113,30 +101,48 @@ def check_inputs(algorithm: str, config: FlowConfig) -> None:
     Raises:
         ConfigError, DataError, RenderingError, ModelError: as `prepare`.
     """
-    with _as_config_error():
-        for loss in ALGORITHMS[algorithm].losses:
-            require_advertised_loss(config.model.provider, loss)
+    with as_config_error():
+        check_options(algorithm, config)
         rewards.check_spec([*reward_terms(config), *evaluation_terms(config)])
     _load(config)
 
 
 async def _refuse_what_cannot_run(prepared: Prepared) -> None:
-    capability, data = prepared.capability, prepared.data
-    with _as_config_error():
-        require_runnable(ALGORITHMS[prepared.algorithm], capability.provider, capability.operations)
-    if not any(len(prepared.renderer.prompt_tokens(one)) < prepared.context_tokens for one in data.train):
+    config, capability = prepared.config, prepared.capability
+    train: Sequence[Example] = prepared.data.train
+    with as_config_error():
+        row = ALGORITHMS[prepared.algorithm]
+        if isinstance(config, GroupConfig) and config.kl.coef:
+            row = row.with_run("reference")
+        if isinstance(config, CustomConfig):
+            row = replace(row, needs_sum_reduction=config.loss_function == "cross_entropy")
+        require_runnable(row, capability.provider, capability.operations, capability.loss_reduction)
+    if isinstance(config, TttConfig):
+        train = [problem_of(train, config)]
+    if not any(len(prepared.renderer.prompt_tokens(one)) < prepared.context_tokens for one in train):
         raise ConfigError(
-            f"{prepared.config.data.source}: every prompt fills the context of {prepared.context_tokens} tokens; "
+            f"{config.data.source}: every prompt fills the context of {prepared.context_tokens} tokens; "
             "shorten the prompts or the template"
         )
-    if not prepared.rewards:
-        _require_answers(data.train, "training examples", "which SFT imitates")
-        if prepared.config.evaluation.enabled:
+    with as_config_error():
+        _require_teaching(config, train)
+    if prepared.rewards:
+        await _require_scorable("rewards", prepared.rewards, train)
+    if config.evaluation.enabled and prepared.heldout:
+        if isinstance(config, SftConfig):
             _require_answers(prepared.heldout, "held-out examples", "of which the loss is measured")
-    else:
-        await _require_scorable("rewards", prepared.rewards, data.train)
-    if prepared.config.evaluation.enabled and prepared.heldout:
-        await _require_scorable("evaluation.reward", prepared.evaluation_rewards, prepared.heldout)
+        if prepared.evaluation_rewards:
+            await _require_scorable("evaluation.reward", prepared.evaluation_rewards, prepared.heldout)
+
+
+def _require_teaching(config: FlowConfig, train: Sequence[Example]) -> None:
+    """What the examples must hold for algorithms that learn from more than a reward."""
+    if isinstance(config, SftConfig):
+        _require_answers(train, "training examples", "which SFT imitates")
+    if isinstance(config, OpsdConfig):
+        check_demonstrations(train, config.demonstration_field)
+    if isinstance(config, SdpoConfig):
+        check_feedback(feedback_source(config), train)
 
 
 def _require_answers(examples: Sequence[Example], which: str, why: str) -> None:
@@ -147,7 +153,7 @@ def _require_answers(examples: Sequence[Example], which: str, why: str) -> None:
 
 async def _require_scorable(field: str, terms: Sequence[RewardTerm], examples: Sequence[Example]) -> None:
     """Try every term that compares with the answer on the answers themselves: one that scores none never will."""
-    with _as_config_error():
+    with as_config_error():
         rewards.check_spec(terms)
     for term in terms:
         if not rewards.needs_answer([term]):

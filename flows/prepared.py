@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flows.config import FlowConfig, GrpoConfig, RewardConfig
+from flows.config import ConfigError, DpoConfig, FlowConfig, RewardConfig, SdpoConfig, TttConfig
 from tasks import data as data_sets
 from tasks.data import DataSet, Example
+from tasks.feedback import FeedbackSource, resolve
 from tasks.provenance import provenance
 from tasks.rendering import Renderer
 from tasks.rewards import RewardTerm
@@ -17,16 +18,33 @@ from whitney.types import CapabilityRow
 class Prepared:
     """What a flow draws its batches and requests from. No `__dict__`, as everything that Prefect may be handed."""
 
-    __slots__ = ("algorithm", "capability", "config", "data", "evaluation_rewards", "renderer", "rewards")
+    __slots__ = (
+        "algorithm",
+        "capability",
+        "config",
+        "data",
+        "evaluation_rewards",
+        "renderer",
+        "rewards",
+        "teacher_capability",
+    )
 
     def __init__(
-        self, algorithm: str, config: FlowConfig, data: DataSet, renderer: Renderer, capability: CapabilityRow
+        self,
+        algorithm: str,
+        config: FlowConfig,
+        data: DataSet,
+        renderer: Renderer,
+        *,
+        capability: CapabilityRow,
+        teacher_capability: CapabilityRow | None = None,
     ) -> None:
         self.algorithm = algorithm
         self.config = config
         self.data = data
         self.renderer = renderer
         self.capability = capability
+        self.teacher_capability = teacher_capability or capability
         self.rewards = reward_terms(config)
         self.evaluation_rewards = evaluation_terms(config)
 
@@ -36,6 +54,11 @@ class Prepared:
         return self.capability.max_sequence_tokens
 
     @property
+    def teacher_context_tokens(self) -> int:
+        """The longest sequence the teacher's model takes."""
+        return self.teacher_capability.max_sequence_tokens
+
+    @property
     def heldout(self) -> Sequence[Example]:
         """The examples that are measured and never trained on."""
         return self.data.heldout[: self.config.evaluation.max_prompts]
@@ -43,6 +66,10 @@ class Prepared:
     def batch(self, cycle: int, size: int) -> list[Example]:
         """The training examples of a cycle: a function of the cycle alone, so a resumed run needs no cursor."""
         return data_sets.batch(self.data, cycle, size, self.config.seed)
+
+    def example_at(self, position: int) -> Example:
+        """The training example at a place in the endless sequence of shuffled epochs that `batch` cuts into cycles."""
+        return data_sets.batch(self.data, position, 1, self.config.seed)[0]
 
     def pairs(self, examples: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
         """(prompt tokens, answer tokens with the stop token) of examples that have an answer."""
@@ -114,16 +141,42 @@ class Prepared:
         ]
 
 
+def problem_of(train: Sequence[Example], config: TttConfig) -> Example:
+    """The one example that is solved.
+
+    Raises:
+        ConfigError: the data has no such example.
+    """
+    if config.problem >= len(train):
+        raise ConfigError(f"problem = {config.problem}: the data has {len(train)} examples, counted from 0")
+    return train[config.problem]
+
+
 def reward_terms(config: FlowConfig) -> list[RewardTerm]:
-    """What rollouts are rewarded for; nothing for an algorithm without rollouts."""
-    return [_term(section) for section in config.rewards] if isinstance(config, GrpoConfig) else []
+    """What rollouts are rewarded for; nothing for an algorithm without rewards."""
+    return [_term(section) for section in getattr(config, "rewards", [])]
+
+
+def feedback_source(config: SdpoConfig) -> FeedbackSource:
+    """Where feedback comes from; a verifier describes what the first reward function read.
+
+    Raises:
+        ValueError: `feedback` names no source.
+    """
+    return resolve(config.feedback, reward=_term(config.rewards[0]))
 
 
 def evaluation_terms(config: FlowConfig) -> list[RewardTerm]:
-    """What a correct reply is: as configured; else the first of `rewards`; else the answer word for word."""
-    named = config.evaluation.reward
-    trained = config.rewards[0] if isinstance(config, GrpoConfig) else RewardConfig(function="exact")
-    return [RewardTerm(named) if named else RewardTerm(trained.function, arguments=trained.arguments)]
+    """What a correct reply is: as configured; else the first of `rewards`; else the answer word for word.
+
+    Nothing for preference pairs, which have no answer, unless it is configured.
+    """
+    if named := config.evaluation.reward:
+        return [RewardTerm(named)]
+    if isinstance(config, DpoConfig):
+        return []
+    trained = (getattr(config, "rewards", []) or [RewardConfig(function="exact")])[0]
+    return [RewardTerm(trained.function, arguments=trained.arguments)]
 
 
 def _term(section: RewardConfig) -> RewardTerm:

@@ -1,61 +1,164 @@
-"""The parts of a cycle that algorithms with rollouts share: draw groups, score them, describe them."""
+"""The parts of a cycle that algorithms with rollouts share: draw groups, score them, make a batch, describe it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from prefect.logging import get_run_logger
 
-from algorithms import GroupData, length_stats, request_seed, reward_stats, stop_shares, zero_signal_fraction
+from algorithms import (
+    NO_CLIP,
+    Batch,
+    Clip,
+    Estimate,
+    KlPenalty,
+    build_batch,
+    length_stats,
+    request_seed,
+    reward_stats,
+    stop_shares,
+    zero_signal_fraction,
+)
 from flows.attempt import Attempt
-from flows.config import GrpoConfig
+from flows.config import GroupConfig, RolloutConfig, SampledConfig, SdpoConfig
+from flows.cycles import Cycle
 from flows.outcome import Row
+from flows.teacher import reference_logprobs
 from tasks.examples import Example
 from tasks.operations import current_sampler, in_order, sample
-from tasks.policy import Opaque, Policy
+from tasks.run import Opaque, Run
 from tasks.scoring import Group, RewardError, Scored, score
 
 
 async def draw(
-    attempt: Attempt, policy: Policy, examples: Sequence[Example], seeds: Sequence[int], **params: Any
-) -> tuple[list[Group], int]:
-    """Draw a group for every example at once, one operation a group; (groups, prompts skipped).
+    attempt: Attempt,
+    policy: Run,
+    examples: Sequence[Example],
+    seeds: Sequence[int],
+    *,
+    sizes: Sequence[int],
+    temperature: float,
+    label: str = "sample group {place}",
+) -> list[Group | None]:
+    """Draw a group for every example at once, one operation a group.
 
-    A prompt that fills the context is skipped and counted, never sent.
+    A prompt that fills the context is never sent; its place holds None.
     """
     sampler_id = await current_sampler(policy)
     requests = [
-        (example, attempt.inputs.sample_request(example, seed=seed, **params))
-        for example, seed in zip(examples, seeds, strict=True)
+        attempt.inputs.sample_request(example, seed=seed, num_samples=size, temperature=temperature)
+        for example, seed, size in zip(examples, seeds, sizes, strict=True)
     ]
-    sent = [(example, request) for example, request in requests if request is not None]
     answers = await in_order(
-        *(sample(policy, sampler_id, request, f"sample group {place}") for place, (_, request) in enumerate(sent, 1))
+        *(
+            sample(policy, sampler_id, request, label.format(place=place))
+            for place, request in enumerate(requests, 1)
+            if request is not None
+        )
     )
-    groups = [
-        Group(example, request["prompt"]["token_ids"], answer.result["sequences"])
-        for (example, request), answer in zip(sent, answers, strict=True)
+    answered = iter(answers)
+    return [
+        None if request is None else Group(example, request, next(answered).result["sequences"])
+        for example, request in zip(examples, requests, strict=True)
     ]
-    return groups, len(requests) - len(sent)
 
 
-async def sample_groups(attempt: Attempt, policy: Policy, config: GrpoConfig, cycle: int) -> Rollouts:
-    """The groups of a training cycle, drawn from a snapshot of the current weights, and scored."""
-    examples = attempt.inputs.batch(cycle, config.groups_per_cycle)
-    seeds = [request_seed(config.seed, cycle, place) for place in range(len(examples))]
-    groups, skipped = await draw(
-        attempt,
-        policy,
+async def draw_for_cycle(
+    cycle: Cycle, examples: Sequence[Example], sizes: Sequence[int], *, round_: int = 0
+) -> list[Group | None]:
+    """Groups for training from the current weights; no two groups or rounds of a run share a seed."""
+    config = cycle.attempt.config
+    seeds = [request_seed(config.seed, cycle.number, place, round_) for place in range(len(examples))]
+    drawn = await draw(
+        cycle.attempt,
+        cycle.policy,
         examples,
         seeds,
-        num_samples=config.group_size,
+        sizes=sizes,
         temperature=config.sampling.temperature,
+        label=f"resample {{place}}, round {round_}" if round_ else "sample group {place}",
     )
+    cycle.metrics["prompts_skipped"] = cycle.metrics.get("prompts_skipped", 0) + drawn.count(None)
+    return drawn
+
+
+async def score_groups(cycle: Cycle, groups: list[Group]) -> Counter[str]:
+    """Reward every completion, in place; the reasons why some have none."""
+    attempt = cycle.attempt
+    if not attempt.inputs.rewards:
+        for group in groups:
+            group.completions(attempt.inputs.renderer)
+            group.rewards = [None] * len(group.sequences)
+        return Counter()
     scored = await score(attempt.inputs.renderer, Opaque(groups), attempt.inputs.rewards, attempt.pool)
-    require_some_scored(scored, f"cycle {cycle + 1}")
-    return Rollouts(groups, skipped, scored.failures)
+    require_some_scored(scored, f"cycle {cycle.label}")
+    return scored.failures
+
+
+async def draw_and_score(cycle: Cycle, config: SampledConfig | SdpoConfig) -> list[Group]:
+    """The groups of a training cycle, drawn from a snapshot of the current weights, and scored."""
+    examples = cycle.attempt.inputs.batch(cycle.number, config.groups_per_cycle)
+    drawn = await draw_for_cycle(cycle, examples, [config.group_size] * len(examples))
+    groups = [group for group in drawn if group is not None]
+    describe(cycle, groups, await score_groups(cycle, groups))
+    return groups
+
+
+async def sample_groups(cycle: Cycle, config: RolloutConfig) -> Rollouts:
+    """`draw_and_score`; with a KL penalty each sequence also carries the reference's log-probs."""
+    groups = await draw_and_score(cycle, config)
+    if isinstance(config, GroupConfig) and config.kl.coef:
+        await reference_logprobs(cycle, groups)
+    return Rollouts(cycle, config, groups)
+
+
+def describe(cycle: Cycle, groups: Sequence[Group], failures: Mapping[str, int]) -> None:
+    """Put what was drawn on the cycle's record: rewards, lengths, endings, and the texts themselves."""
+    cycle.metrics |= reward_row(groups) | _prefixed("reward_failures/", failures) | length_row(groups)
+    cycle.samples = [row for group in groups for row in group.sample_rows()]
+
+
+class Rollouts:
+    """A cycle's scored groups, on their way into a batch."""
+
+    __slots__ = ("_config", "_cycle", "groups")
+
+    def __init__(self, cycle: Cycle, config: RolloutConfig, groups: Sequence[Group]) -> None:
+        self._cycle = cycle
+        self._config = config
+        self.groups = groups
+
+    def batch(
+        self,
+        estimate: Estimate,
+        *,
+        clip: Clip = NO_CLIP,
+        kl: KlPenalty | Callable[..., Any] | None = None,
+        whiten: bool = False,
+        scale: Literal["advantages", "weights"] = "advantages",
+    ) -> Batch:
+        """The datums of the optimizer step, by the algorithm's `estimate` and the configuration's options."""
+        config = self._config
+        if isinstance(config, GroupConfig):
+            whiten = config.whiten
+            if config.kl.coef:
+                kl = KlPenalty(config.kl.coef, config.kl.estimator, config.kl.place)
+        batch = build_batch(
+            self.groups,
+            estimate,
+            kl=kl,
+            whiten=whiten,
+            clip=clip,
+            aggregation=config.aggregation,
+            constant_length=config.sampling.max_tokens,
+            scale=scale,
+        )
+        self._cycle.metrics |= _prefixed("dropped/", batch.dropped)
+        if batch.kl is not None:
+            self._cycle.metrics |= {"kl_reference": batch.kl.k1, "kl_reference_k3": batch.kl.k3}
+        return batch
 
 
 def require_some_scored(scored: Scored, where: str) -> None:
@@ -77,41 +180,31 @@ def require_some_scored(scored: Scored, where: str) -> None:
     get_run_logger().warning(message)
 
 
-class Rollouts(NamedTuple):
-    """What a cycle drew: groups with rewards, prompts that were too long, reasons for missing rewards."""
+def reward_row(groups: Sequence[Group]) -> Row:
+    """Rewards and their signal, as metrics; every reward function apart."""
+    rewards = [reward for group in groups for reward in group.rewards]
+    names = sorted({name for group in groups for name in group.by_function})
+    means = {name: _mean([value for group in groups for value in group.by_function[name]]) for name in names}
+    return {
+        **_prefixed("reward_", reward_stats(rewards)),
+        **{f"reward/{name}": mean for name, mean in means.items() if mean is not None},
+        "zero_signal_fraction": zero_signal_fraction([group.rewards for group in groups]),
+    }
 
-    groups: list[Group]
-    skipped: int
-    failures: Counter[str]
 
-    def row(self, built: Sequence[GroupData]) -> Row:
-        """Rewards, signal, lengths and endings, as metrics."""
-        groups = self.groups
-        rewards = [reward for group in groups for reward in group.rewards]
-        sequences = [sequence for group in groups for sequence in group.sequences]
-        dropped: Counter[str] = Counter()
-        for one in built:
-            dropped.update(one.dropped_by_reason)
-        names = sorted({name for group in groups for name in group.by_function})
-        means = {name: _mean([value for group in groups for value in group.by_function[name]]) for name in names}
-        return {
-            **_prefixed("reward_", reward_stats(rewards)),
-            **{f"reward/{name}": mean for name, mean in means.items() if mean is not None},
-            **_prefixed("reward_failures/", self.failures),
-            "zero_signal_fraction": zero_signal_fraction([group.rewards for group in groups]),
-            **_prefixed("dropped/", dropped),
-            "prompts_skipped": self.skipped,
-            **_prefixed("completion_tokens_", length_stats([len(one["tokens"]) for one in sequences])),
-            **{
-                f"{reason}_fraction": share
-                for reason, share in stop_shares(s["stop_reason"] for s in sequences).items()
-            },
-        }
+def length_row(groups: Sequence[Group]) -> Row:
+    """Lengths of completions and how they ended, as metrics."""
+    sequences = [sequence for group in groups for sequence in group.sequences]
+    shares = stop_shares(sequence["stop_reason"] for sequence in sequences)
+    return {
+        **_prefixed("completion_tokens_", length_stats([len(one["tokens"]) for one in sequences])),
+        **{f"{reason}_fraction": share for reason, share in shares.items()},
+    }
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     return reward_stats(values).get("mean")
 
 
-def _prefixed(prefix: str, values: dict[str, float] | Counter[str]) -> Row:
+def _prefixed(prefix: str, values: Mapping[str, float]) -> Row:
     return {f"{prefix}{key}": value for key, value in values.items()}

@@ -8,44 +8,32 @@ from algorithms import scale_data
 from algorithms import sft as maths
 from flows.attempt import Attempt
 from flows.config import SftConfig
-from flows.evaluate import evaluate
-from flows.export import export
+from flows.cycles import Cycles
+from flows.evaluate import heldout_loss
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome
-from flows.step import BlockRecorder, train_step
+from flows.outcome import Block, BlockOutcome, Start
+from flows.step import train_step
+from flows.training import train
 
 
 @training_flow("sft")
 async def sft(config: SftConfig) -> dict[str, Any]:
     """Train an adapter by supervised fine-tuning; returns the run's summary.
 
-    Blocks, Retry and errors as in `flows.grpo`.
+    Blocks, Retry and errors: `flows.training.train`.
     """
-    async with await Attempt.begin("sft", config) as attempt:
-        before = await evaluate(attempt, "before", None, with_loss=True)
-        state_id = None
-        for block in attempt.blocks():
-            outcome = await attempt.adopt(block, await sft_cycles(attempt, block, config, state_id))
-            state_id = outcome.state_id
-        after = await evaluate(attempt, "after", state_id, with_loss=True)
-        adapter = await export(attempt, state_id)
-        return await attempt.finish(before, after, adapter)
+    return await train("sft", config, sft_cycles, measure=heldout_loss)
 
 
 @block_flow("sft-cycles")
-async def sft_cycles(attempt: Attempt, block: Block, config: SftConfig, state_id: str | None) -> BlockOutcome:
-    """A block of cycles, starting from `state_id` and ending in a saved state."""
-    policy = await attempt.policy(state_id)
-    recorder = BlockRecorder(attempt, policy, block)
-    for cycle in block.numbers:
-        pairs = attempt.inputs.pairs(attempt.inputs.batch(cycle, config.batch_size))
-        batch = maths.sft_data(pairs, max_sequence_tokens=attempt.inputs.context_tokens)
-        data = scale_data(
-            batch.data, config.aggregation, field="weights", constant_length=attempt.inputs.context_tokens
-        )
-        trained = await train_step(
-            attempt, policy, cycle, data, loss_function=maths.LOSS_FUNCTION, save=recorder.ends_at(cycle)
-        )
-        dropped = {f"dropped/{reason}": float(count) for reason, count in batch.dropped_by_reason.items()}
-        recorder.record(cycle, dropped, trained)
-    return recorder.outcome()
+async def sft_cycles(attempt: Attempt, block: Block, config: SftConfig, start: Start) -> BlockOutcome:
+    """A block of cycles, from `start` to a saved state."""
+    cycles = await Cycles.begin(attempt, block, start)
+    context = attempt.inputs.context_tokens
+    for cycle in cycles:
+        pairs = attempt.inputs.pairs(attempt.inputs.batch(cycle.number, config.batch_size))
+        batch = maths.sft_data(pairs, max_sequence_tokens=context)
+        cycle.metrics |= {f"dropped/{reason}": count for reason, count in batch.dropped_by_reason.items()}
+        data = scale_data(batch.data, config.aggregation, field="weights", constant_length=context)
+        await train_step(cycle, data, maths.LOSS_FUNCTION)
+    return cycles.outcome()

@@ -2,79 +2,78 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prefect.logging import get_run_logger
-
-from algorithms import (
-    Datum,
-    adamw_optimizer,
-    forward_backward_payload,
-    learning_rate,
-    mean_nll,
-    sampler_agreement,
-)
-from flows.attempt import Attempt
+from algorithms import Datum, adamw_optimizer, forward_backward_payload, learning_rate, mean_nll, sampler_agreement
 from flows.config import FlowConfig
-from flows.outcome import Block, BlockOutcome, Row
-from tasks.events import emit
+from flows.cycles import Cycle
+from flows.outcome import Row
 from tasks.operations import forward_backward, in_order, optim_step, save_state
-from tasks.policy import Policy
+from tasks.run import Completed
 
 # What every provider means alike by these names; its other numbers are kept as `provider/<name>`.
 COMMON_METRICS = {"loss", "grad_norm", "clip_fraction"}
 
 
-# What a cycle's line in the flow run's log says; everything else is in metrics.jsonl.
-LOGGED = ("reward_mean", "zero_signal_fraction", "loss", "loss_per_token", "grad_norm", "seconds/cycle")
+class TrainingDivergedError(RuntimeError):
+    """A loss or gradient that is not a number: the weights are lost; those of the last saved block are not."""
 
 
 async def train_step(
-    attempt: Attempt,
-    policy: Policy,
-    cycle: int,
-    data: Sequence[Datum],
-    *,
-    loss_function: str,
-    loss_config: dict[str, float] | None = None,
-    save: bool,
-) -> Row:
-    """Train on a cycle's datums, and save when the block ends here; the metrics of the step.
+    cycle: Cycle, data: Sequence[Datum], loss_function: str, loss_config: Mapping[str, float] | None = None
+) -> None:
+    """Take the cycle's optimizer steps on its datums, and save when the block ends here.
 
+    `steps_per_batch` steps, each over all of the data: clipped losses see a ratio other than 1 from the second on.
     Without a datum (every group had equal rewards, say) nothing is sent: the weights stay, the cycle still counts.
+
+    Raises:
+        TrainingDivergedError: the provider reports a loss or a gradient norm that is not finite.
     """
-    optimizer = optimizer_of(attempt.config, cycle)
+    policy, optimizer = cycle.policy, optimizer_of(cycle.attempt.config, cycle.number)
     posted = []
     if data:
         payload = forward_backward_payload(list(data), loss_function, loss_config)
-        posted += [forward_backward(policy, payload), optim_step(policy, optimizer)]
-    if save:
+        for _ in range(cycle.attempt.config.steps_per_batch):
+            posted += [forward_backward(policy, payload), optim_step(policy, optimizer)]
+    if cycle.saves:
         posted.append(save_state(policy))
     answers = await in_order(*posted)
-    if save:
-        policy.state_id = answers[-1].result["state_id"]
-    if not data:
-        return {"datums": 0, "learning_rate": 0.0}
-    backward, step = answers[0].result, answers[1].result
-    sampled = "logprobs" in data[0]["loss_inputs"]
-    outputs = backward["loss_outputs"]
-    return {
-        "datums": len(data),
-        "learning_rate": optimizer["learning_rate"],
-        **_reported({**backward["metrics"], **step["metrics"]}),
-        **(sampler_agreement(data, outputs) if sampled else {"loss_per_token": mean_nll(data, outputs)}),
-    }
+    if cycle.saves:
+        policy.state_id = answers.pop().result["state_id"]
+    cycle.metrics |= {"datums": len(data), "learning_rate": optimizer["learning_rate"] if data else 0.0}
+    if data:
+        cycle.metrics |= step_metrics(data, answers)
 
 
-def optimizer_of(config: FlowConfig, cycle: int) -> dict[str, Any]:
-    """The `optim_step` optimizer of a cycle, with the schedule's learning rate."""
+def step_metrics(data: Sequence[Datum], answers: Sequence[Completed]) -> Row:
+    """The numbers of a cycle's steps, from their forward_backward and optim_step answers in turn.
+
+    Loss, gradient and clipping are the last step's; the agreement with the sampler is the first's, when both still hold
+    the same weights. With several steps, `kl_update` says how far they have moved the policy.
+
+    Raises:
+        TrainingDivergedError: as `train_step`.
+    """
+    first, last, step = answers[0].result, answers[-2].result, answers[-1].result
+    row = reported({**last["metrics"], **step["metrics"]})
+    if "logprobs" not in data[0]["loss_inputs"]:
+        return row | {"loss_per_token": mean_nll(data, first["loss_outputs"])}
+    row |= sampler_agreement(data, first["loss_outputs"])
+    if len(answers) > 2:
+        row["kl_update"] = sampler_agreement(data, last["loss_outputs"])["kl_sampler_trainer_k3"]
+    return row
+
+
+def optimizer_of(config: FlowConfig, cycle: int, *, peak: float | None = None) -> dict[str, Any]:
+    """The `optim_step` optimizer of a cycle, with the schedule's learning rate; `peak` in place of the section's."""
     section = config.optimizer
     rate = learning_rate(
         cycle,
         config.cycles,
-        section.learning_rate,
+        section.learning_rate if peak is None else peak,
         section.schedule,
         warmup_steps=min(section.warmup_cycles, config.cycles),
         final_fraction=section.final_fraction,
@@ -89,53 +88,20 @@ def optimizer_of(config: FlowConfig, cycle: int) -> dict[str, Any]:
     )
 
 
-def _reported(metrics: dict[str, Any]) -> Row:
+def reported(metrics: Mapping[str, Any]) -> Row:
+    """What the provider says of a step, its own names set apart.
+
+    Raises:
+        TrainingDivergedError: as `train_step`.
+    """
+    for name in ("loss", "grad_norm"):
+        if name in metrics and not (isinstance(metrics[name], int | float) and math.isfinite(metrics[name])):
+            raise TrainingDivergedError(
+                f"the step's {name} is {metrics[name]}: training has diverged. Lower optimizer.learning_rate, or "
+                "clip the ratio; the state of the last saved block is untouched"
+            )
     return {
         name if name in COMMON_METRICS else f"provider/{name}": float(value)
         for name, value in metrics.items()
         if isinstance(value, int | float) and name != "learning_rate"
     }
-
-
-class BlockRecorder:
-    """Collects the rows of a block while it runs, and makes its outcome."""
-
-    __slots__ = ("_attempt", "_began", "_block", "_policy", "_rows", "_start_from")
-
-    def __init__(self, attempt: Attempt, policy: Policy, block: Block) -> None:
-        self._attempt = attempt
-        self._policy = policy
-        self._block = block
-        self._start_from = policy.state_id
-        self._rows: list[Row] = []
-        self._began = time.monotonic()
-
-    def ends_at(self, cycle: int) -> bool:
-        """Whether the block's state is saved with this cycle."""
-        return cycle == self._block.numbers[-1]
-
-    def record(self, cycle: int, *parts: Row) -> None:
-        """Close a cycle: its metrics, what it cost, how long it took."""
-        now = time.monotonic()
-        row: Row = {"cycle": cycle}
-        for part in parts:
-            row |= part
-        row |= self._policy.take_meter().flat() | {"seconds/cycle": round(now - self._began, 3)}
-        self._began = now
-        self._rows.append(row)
-        shown = ", ".join(f"{key} {row[key]:.4g}" for key in LOGGED if key in row)
-        get_run_logger().info("cycle %d of %d: %s", cycle + 1, self._attempt.config.cycles, shown)
-        emit("cycle", cycle=cycle, cycles=self._attempt.config.cycles, metrics=row)
-
-    def outcome(self) -> BlockOutcome:
-        """What the block leaves behind, once its state is saved."""
-        assert self._policy.state_id is not None
-        return BlockOutcome(
-            block=self._block.index,
-            cycle=self._block.numbers[-1],
-            state_id=self._policy.state_id,
-            parent_state_id=self._start_from,
-            run_id=self._policy.run_id,
-            attempt=self._attempt.scope.attempt,
-            rows=self._rows,
-        )

@@ -27,6 +27,7 @@ def summarize(
         "algorithm": algorithm,
         "model": config.model.name,
         "provider": config.model.provider,
+        "options": options(config),
         "cycles": len(rows),
         "accuracy_before": before.accuracy if before else None,
         "accuracy_after": after.accuracy if after else None,
@@ -41,3 +42,9 @@ def summarize(
 
 def _section(usage: Counter[str], prefix: str) -> dict[str, int]:
     return {key.removeprefix(prefix): int(value) for key, value in sorted(usage.items()) if key.startswith(prefix)}
+
+
+def options(config: FlowConfig) -> dict[str, Any]:
+    """The algorithm's own settings, so that no variant goes unnamed: which estimator, which bounds, which KL term."""
+    shared = FlowConfig.model_fields.keys() | {"groups_per_cycle", "group_size", "rewards", "batch_size"}
+    return config.model_dump(mode="json", exclude=set(shared))

@@ -1,6 +1,6 @@
 """Each Whitney operation is one Prefect task.
 
-Calling `sample(policy, …)` and its kin posts the operation at once, in the order of the calls, and returns the task
+Calling `sample(run, …)` and its kin posts the operation at once, in the order of the calls, and returns the task
 that waits for it: order is decided where the loop is read, waits overlap freely.
 
 The tasks are never cached, persisted or retried by Prefect. A cached operation would hand a retry the ids of a dead
@@ -17,79 +17,85 @@ from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 
 from algorithms import result_sampler_id
-from tasks.policy import Completed, Policy
+from tasks.run import Completed, Run
 from whitney.sequence import OperationHandle
 from whitney.types import RUN_KINDS, SAMPLER_KINDS
 
 
 @task(name="operation", task_run_name="{label}", cache_policy=NO_CACHE, persist_result=False, retries=0)
-async def _await_operation(policy: Policy, handle: OperationHandle, label: str) -> Completed:
+async def _await_operation(run: Run, handle: OperationHandle, label: str) -> Completed:
     """Wait for a posted operation and count what it cost."""
-    return policy.count(handle.kind, await handle, handle)
+    return run.count(handle.kind, await handle, handle)
 
 
-_TASKS: dict[str, Task[[Policy, OperationHandle, str], Coroutine[Any, Any, Completed]]] = {
+_TASKS: dict[str, Task[[Run, OperationHandle, str], Coroutine[Any, Any, Completed]]] = {
     kind: _await_operation.with_options(name=kind) for kind in (*RUN_KINDS, *SAMPLER_KINDS)
 }
 
 
-def run_operation(policy: Policy, kind: str, payload: dict[str, Any], label: str) -> Awaitable[Completed]:
+def run_operation(run: Run, kind: str, payload: dict[str, Any], label: str) -> Awaitable[Completed]:
     """Post an operation on the run itself; the awaitable is its task."""
-    handle = policy.client.submit_run_operation(policy.run_id, kind, payload)
-    return _TASKS[kind](policy, handle, label)
+    handle = run.client.submit_run_operation(run.run_id, kind, payload)
+    return _TASKS[kind](run, handle, label)
 
 
 def sampler_operation(
-    policy: Policy, sampler_id: str, kind: str, payload: dict[str, Any], label: str
+    run: Run, sampler_id: str, kind: str, payload: dict[str, Any], label: str
 ) -> Awaitable[Completed]:
     """Post an operation on one of the run's snapshots; the awaitable is its task."""
-    handle = policy.client.submit_sampler_operation(policy.run_id, sampler_id, kind, payload)
-    return _TASKS[kind](policy, handle, label)
+    handle = run.client.submit_sampler_operation(run.run_id, sampler_id, kind, payload)
+    return _TASKS[kind](run, handle, label)
 
 
-def sample(policy: Policy, sampler_id: str, request: dict[str, Any], label: str = "sample") -> Awaitable[Completed]:
+def sample(run: Run, sampler_id: str, request: dict[str, Any], label: str = "sample") -> Awaitable[Completed]:
     """Draw `num_samples` completions of one prompt: a group is one operation, its prompt is prefilled once."""
-    return sampler_operation(policy, sampler_id, "sample", request, label)
+    return sampler_operation(run, sampler_id, "sample", request, label)
 
 
-def logprobs(policy: Policy, sampler_id: str, tokens: list[int], label: str = "logprobs") -> Awaitable[Completed]:
-    """Teacher-forced log-probs of `tokens`; take the last n entries, never slice from the front."""
-    return sampler_operation(policy, sampler_id, "logprobs", {"input": {"token_ids": tokens}}, label)
+def logprobs(
+    run: Run, sampler_id: str, tokens: list[int], label: str = "logprobs", *, topk: int = 0
+) -> Awaitable[Completed]:
+    """Teacher-forced log-probs of `tokens`; take the last n entries, never slice from the front.
+
+    With `topk` the answer also has the K likeliest tokens at every place.
+    """
+    payload = {"input": {"token_ids": tokens}, "topk": topk}
+    return sampler_operation(run, sampler_id, "logprobs", payload, label)
 
 
-def forward(policy: Policy, payload: dict[str, Any], label: str = "forward") -> Awaitable[Completed]:
+def forward(run: Run, payload: dict[str, Any], label: str = "forward") -> Awaitable[Completed]:
     """Loss and log-probs without a gradient."""
-    return run_operation(policy, "forward", payload, label)
+    return run_operation(run, "forward", payload, label)
 
 
-def forward_backward(policy: Policy, payload: dict[str, Any], label: str = "forward_backward") -> Awaitable[Completed]:
+def forward_backward(run: Run, payload: dict[str, Any], label: str = "forward_backward") -> Awaitable[Completed]:
     """Add the gradient of a loss to what has accumulated since the last `optim_step`."""
-    return run_operation(policy, "forward_backward", payload, label)
+    return run_operation(run, "forward_backward", payload, label)
 
 
-def optim_step(policy: Policy, optimizer: dict[str, Any], label: str = "optim_step") -> Awaitable[Completed]:
+def optim_step(run: Run, optimizer: dict[str, Any], label: str = "optim_step") -> Awaitable[Completed]:
     """Apply the accumulated gradient. Snapshots taken before it no longer are the run's current weights."""
-    policy.snapshot = None
-    return run_operation(policy, "optim_step", {"optimizer": optimizer}, label)
+    run.snapshot = None
+    return run_operation(run, "optim_step", {"optimizer": optimizer}, label)
 
 
-def save_state(policy: Policy, label: str = "save_state") -> Awaitable[Completed]:
+def save_state(run: Run, label: str = "save_state") -> Awaitable[Completed]:
     """Save weights and optimizer; the state outlives run and session."""
-    return run_operation(policy, "save_state", {}, label)
+    return run_operation(run, "save_state", {}, label)
 
 
-def export_lora(policy: Policy, label: str = "export_lora") -> Awaitable[Completed]:
+def export_lora(run: Run, label: str = "export_lora") -> Awaitable[Completed]:
     """Write the adapter as a PEFT archive; the artifact outlives run and session."""
-    return run_operation(policy, "export_lora", {}, label)
+    return run_operation(run, "export_lora", {}, label)
 
 
-async def current_sampler(policy: Policy) -> str:
+async def current_sampler(run: Run) -> str:
     """The snapshot of the run's current weights, taken once however many ask for it, at the same time too."""
-    if policy.snapshot is None:
-        taking = run_operation(policy, "save_weights_for_sampler", {}, "save_weights_for_sampler")
-        policy.snapshot = asyncio.ensure_future(taking)
+    if run.snapshot is None:
+        taking = run_operation(run, "save_weights_for_sampler", {}, "save_weights_for_sampler")
+        run.snapshot = asyncio.ensure_future(taking)
     # Shielded: one who stops waiting must not take the snapshot away from the others.
-    return result_sampler_id((await asyncio.shield(policy.snapshot)).result)
+    return result_sampler_id((await asyncio.shield(run.snapshot)).result)
 
 
 async def in_order(*operations: Awaitable[Completed]) -> list[Completed]:

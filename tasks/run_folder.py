@@ -70,9 +70,19 @@ class RunFolder:
         """summary.json: how the run ended."""
         _write_json(self.path / "summary.json", summary)
 
-    def read_summary(self) -> dict[str, Any] | None:
-        """The summary, or None while there is none."""
-        return _read_json(self.path / "summary.json")
+    def write_best(self, solution: Mapping[str, Any]) -> None:
+        """best.json: the best solution so far of the one problem that test-time training works on."""
+        _write_json(self.path / "best.json", solution)
+
+    def write_buffer(self, block: int, buffer: Mapping[str, Any]) -> str:
+        """buffers/block-0003.json: test-time training's solutions at a block's end; the name to read it by."""
+        name = f"buffers/block-{block:04d}.json"
+        _write_json(self.path / name, buffer)
+        return name
+
+    def read_buffer(self, name: str) -> dict[str, Any] | None:
+        """A buffer as it was written; None when the file is gone."""
+        return _read_json(self.path / name)
 
 
 def _owner(path: Path) -> str | None:

@@ -12,23 +12,29 @@ from prefect.cache_policies import NO_CACHE
 from tasks import rewards
 from tasks.completion import Completion
 from tasks.examples import Example
-from tasks.policy import Opaque
 from tasks.rendering import Renderer
 from tasks.rewards import RewardPool, RewardTerm
+from tasks.run import Opaque
 
 
 class Group:
     """The completions of one prompt, as sampled, and what each was worth (None: could not be scored)."""
 
-    __slots__ = ("by_function", "example", "prompt_tokens", "rewards", "sequences", "texts")
+    __slots__ = ("by_function", "example", "request", "rewards", "sequences", "texts")
 
-    def __init__(self, example: Example, prompt_tokens: list[int], sequences: list[dict[str, Any]]) -> None:
+    def __init__(self, example: Example, request: dict[str, Any], sequences: list[dict[str, Any]]) -> None:
         self.example = example
-        self.prompt_tokens = prompt_tokens
+        self.request = request
         self.sequences = sequences
         self.texts: list[str] = []
         self.rewards: list[float | None] = []
         self.by_function: dict[str, list[float | None]] = {}
+
+    @property
+    def prompt_tokens(self) -> list[int]:
+        """The prompt as it was sent."""
+        tokens: list[int] = self.request["prompt"]["token_ids"]
+        return tokens
 
     def completions(self, renderer: Renderer) -> list[Completion]:
         """What reward functions see: text, never token ids."""
@@ -56,7 +62,9 @@ class Group:
                 "tokens": len(sequence["tokens"]),
                 "stop_reason": sequence["stop_reason"],
             }
-            for text, reward, sequence in zip(self.texts, self.rewards, self.sequences, strict=True)
+            for text, reward, sequence in zip(
+                self.texts, self.rewards or [None] * len(self.texts), self.sequences, strict=True
+            )
         ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flows.config import GrpoConfig, SftConfig
+from flows.config import CONFIGS, FlowConfig, GrpoConfig, SftConfig
 
 TINY: dict[str, Any] = {
     "model": {"name": "tiny"},
@@ -15,9 +15,38 @@ TINY: dict[str, Any] = {
     "evaluation": {"samples": 2, "max_prompts": 4},
 }
 
+# Short replies are rewarded, which the tiny model learns at once.
+SHORT = [{"function": "length", "arguments": {"target": 4}}]
+
+OWN: dict[str, dict[str, Any]] = {
+    "sft": {"batch_size": 4},
+    "dpo": {"batch_size": 4, "data": {"source": "addition-1digit-preferences"}},
+    "sdpo": {"rewards": SHORT},
+    "custom": {"rewards": SHORT, "build_loss": "algorithms:build_loss"},
+    "ttt": {"rewards": SHORT, "groups_per_cycle": 2, "group_size": 4},
+}
+"""What an algorithm needs beyond two groups of four short replies."""
+
+
+def tiny_config(algorithm: str, folder: Path, **fields: Any) -> FlowConfig:
+    """Two cycles in one block of any algorithm; `fields` replace whole tables."""
+    small: dict[str, Any] = {
+        **TINY,
+        "name": f"tiny-{algorithm}",
+        "output_dir": folder,
+        "cycles": 2,
+        "save_every": 2,
+        "evaluation": {"enabled": False},
+    }
+    if "groups_per_cycle" in CONFIGS[algorithm].model_fields:
+        small |= {"groups_per_cycle": 2, "group_size": 4}
+    if "rewards" in CONFIGS[algorithm].model_fields:
+        small["rewards"] = SHORT
+    return CONFIGS[algorithm].model_validate({**small, **OWN.get(algorithm, {}), **fields})
+
 
 def grpo_config(folder: Path, **fields: Any) -> GrpoConfig:
-    """Three cycles in two blocks; short replies are rewarded, which the tiny model learns at once."""
+    """Three cycles in two blocks."""
     small = {
         **TINY,
         "name": "tiny-grpo",
@@ -26,7 +55,7 @@ def grpo_config(folder: Path, **fields: Any) -> GrpoConfig:
         "save_every": 2,
         "groups_per_cycle": 4,
         "group_size": 4,
-        "rewards": [{"function": "length", "arguments": {"target": 4}}],
+        "rewards": SHORT,
     }
     return GrpoConfig.model_validate({**small, **fields})
 

@@ -1,16 +1,15 @@
-"""What a user can set, with vetted defaults. The same models are the TOML file, `--set a.b=c` and the UI's form.
+"""The tables of a configuration, shared by all algorithms.
 
 Every model forbids unknown fields: a misspelt setting that is silently ignored is a training run wasted.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from algorithms import Aggregation, Schedule
+from algorithms import KlEstimator, Schedule
 
 # Upper bounds are far beyond any use: they turn a slip of the keyboard into a message, before it is an overflow.
 PositiveInt = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -39,6 +38,16 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+def _at_most_one_start(section: AnySection, *names: str) -> AnySection:
+    given = [name for name in names if getattr(section, name) is not None]
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} are both set: weights come from one place; leave one out")
+    return section
+
+
 class ModelConfig(Section):
     """Which model is trained, where, and how text becomes tokens."""
 
@@ -52,6 +61,17 @@ class ModelConfig(Section):
         None,
         description='"chatml" (no system prompt), or the path of a Jinja file; default: the model\'s own template.',
     )
+
+    initial_state_id: str | None = Field(
+        None, description="Saved state to start from (weights only, a fresh optimizer); default: the base model."
+    )
+    initial_artifact_id: str | None = Field(
+        None, description="Exported adapter to start from, an earlier run's for one; default: the base model."
+    )
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        return _at_most_one_start(self, "initial_state_id", "initial_artifact_id")
 
 
 class LoraSection(Section):
@@ -136,43 +156,82 @@ class EvaluationConfig(Section):
     )
 
 
-class FlowConfig(Section):
-    """What every algorithm has in common."""
+class StopConfig(Section):
+    """When to stop before the last cycle. Looked at where a block ends, because that is where weights are saved."""
 
-    name: Name | None = Field(None, description="Name of the run and its folder; default: the flow run's name.")
-    output_dir: Path = Field(Path("runs"), description="Folder that run folders are made in.")
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(0, description="Seeds data order, sampling and LoRA.")
-    cycles: PositiveInt = Field(16, description="Optimizer steps.")
-    save_every: PositiveInt = Field(
-        1, description="Cycles per block. A block ends in save_state; a Retry repeats at most one block."
+    zero_signal_streak: PositiveInt | None = Field(
+        None, description="Stop after so many cycles in a row in which no group had a gradient."
     )
-    reward_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        30.0, description="Hard limit for scoring one completion with a function of yours, in seconds."
+    max_kl: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="Stop when `kl_reference`, else `kl_sampler_trainer_k3`, exceeds it, in nats per token.",
     )
-    credentials_block: str | None = Field(
-        None, description="Prefect block of type Whitney Credentials; default: WHITNEY_BASE_URL and WHITNEY_API_KEY."
+    max_mean_completion_tokens: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Stop when completions have become longer than this on average: a length blow-up."
     )
-    model: ModelConfig = Field(default_factory=ModelConfig)
-    lora: LoraSection = Field(default_factory=LoraSection)
-    data: DataConfig = Field(default_factory=DataConfig)
-    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
-    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
-    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    min_mean_completion_tokens: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Stop when completions have become shorter than this on average: a collapse."
+    )
 
 
-class SftConfig(FlowConfig):
-    """Supervised fine-tuning: cross_entropy on completions."""
+class KlConfig(Section):
+    """A penalty on leaving the initial weights. Off by default; on, a second run answers for the reference."""
 
-    batch_size: PositiveInt = Field(32, description="Examples per optimizer step.")
-    aggregation: Aggregation = Field("token_mean", description="How token losses add up to the step's loss.")
+    coef: NonNegative = Field(0.0, description="β; 0 = no reference run, no penalty.")
+    estimator: KlEstimator = Field(
+        "k1", description="With d = lp − ref: k1 = d, k2 = ½d², k3 = e^−d − 1 + d, in nats per token."
+    )
+    place: Literal["advantage", "reward"] = Field(
+        "advantage",
+        description='"advantage": A_t − β·kl_t, token by token; "reward": r − β·Σ kl_t, before the baseline is taken.',
+    )
 
 
-class GrpoConfig(FlowConfig):
-    """Group relative policy optimization (arXiv 2402.03300)."""
+class TeacherConfig(Section):
+    """The frozen run that answers log-probs. Never trained, never sampled, one snapshot for the whole attempt."""
 
-    groups_per_cycle: PositiveInt = Field(8, description="Prompts per cycle.")
-    group_size: Annotated[int, Field(ge=2, le=1024)] = Field(8, description="Completions per prompt (G).")
-    rewards: list[RewardConfig] = Field(default_factory=lambda: [RewardConfig()], min_length=1)
-    aggregation: Aggregation = Field(
-        "sum", description="How token losses add up to the step's loss; Whitney's own is the plain sum."
+    name: str | None = Field(None, description="Model name as the capabilities list it; default: the trained model.")
+    provider: ProviderName | None = Field(None, description="Default: the trained run's.")
+    state_id: str | None = Field(None, description="Saved state that holds the teacher's weights; default: the base.")
+    artifact_id: str | None = Field(None, description="Exported adapter that is the teacher; default: the base model.")
+    rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        None, description="LoRA rank of that state or adapter; default: lora.rank."
+    )
+    alpha: Annotated[float, Field(gt=0, le=10_000)] | None = Field(
+        None, description="LoRA alpha of that state or adapter; default: lora.alpha."
+    )
+    session: Literal["shared", "own"] = Field(
+        "shared", description='"shared": a second run on the student\'s session; "own": a session of its own.'
+    )
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        return _at_most_one_start(self, "state_id", "artifact_id")
+
+
+class ResampleConfig(Section):
+    """DAPO's dynamic sampling: what is dropped, and how often to draw again for what is missing."""
+
+    drop_overlong: bool = Field(True, description="Drop completions that max_tokens cut off (stop_reason length).")
+    target_group_size: PositiveInt | None = Field(
+        None, description="Completions a group must retain to be complete; default: group_size."
+    )
+    zero_signal: Literal["same_prompt", "next_prompt"] = Field(
+        "next_prompt",
+        description="A group whose retained rewards are all equal is drawn again for the same prompt, or replaced by "
+        "the next prompt of the data.",
+    )
+    max_rounds: Annotated[int, Field(ge=0, le=1000)] = Field(3, description="Rounds of drawing again, per cycle.")
+    max_operations: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        32, description="Extra `sample` operations per cycle; each is billed."
+    )
+    on_exhausted: Literal["skip", "train_partial", "fail"] = Field(
+        "skip",
+        description="Rounds or operations used up with groups still missing: record the cycle as skipped, train on the "
+        "complete groups, or fail the run.",
+    )
+    soft_overlong_cache: PositiveInt | None = Field(
+        None,
+        description="Soft overlong punishment: rewards fall to −1 over the last so many tokens before max_tokens "
+        "(arXiv 2503.14476, eq. 13); default: none. Needs drop_overlong = false to reach cut-off completions.",
     )

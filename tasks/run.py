@@ -57,26 +57,38 @@ class Meter:
             **{f"seconds/{kind}": round(value, 3) for kind, value in sorted(self.seconds.items())},
         }
 
+    def take(self) -> dict[str, float]:
+        """What has been counted since the last call, as metrics."""
+        taken = self.flat()
+        self.operations, self.tokens, self.seconds = Counter(), Counter(), defaultdict(float)
+        return taken
 
-class Policy:
-    """A run that is being trained, with the snapshot of its current weights once one has been taken."""
+
+class Run:
+    """A run — policy, teacher, reference or critic — with the snapshot of its current weights once one has been taken.
+
+    Runs of one flow may share a `meter`: what a cycle costs is what all of them cost.
+    """
 
     __slots__ = ("client", "meter", "run_id", "session_id", "snapshot", "state_id")
 
-    def __init__(self, client: WhitneyClient, *, session_id: str, run_id: str, state_id: str | None) -> None:
+    def __init__(
+        self,
+        client: WhitneyClient,
+        *,
+        session_id: str,
+        run_id: str,
+        state_id: str | None = None,
+        meter: Meter | None = None,
+    ) -> None:
         self.client = client
         self.session_id = session_id
         self.run_id = run_id
         self.state_id = state_id
         self.snapshot: asyncio.Future[Completed] | None = None
-        self.meter = Meter()
+        self.meter = meter or Meter()
 
     def count(self, kind: str, result: dict[str, Any], handle: OperationHandle) -> Completed:
         """Put a finished operation on the meter."""
         self.meter.count(kind, handle.usage, handle.seconds)
         return Completed(result)
-
-    def take_meter(self) -> Meter:
-        """What has been counted since the last call."""
-        taken, self.meter = self.meter, Meter()
-        return taken

@@ -1,0 +1,38 @@
+"""CISPO: the clipped ratio is a coefficient, so that no token loses its gradient (arXiv 2506.13585)."""
+
+# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
+# Prefect could not find what the string "CispoConfig" means.
+from functools import partial
+from typing import Any
+
+from algorithms import cispo as maths
+from flows.attempt import Attempt
+from flows.config import CispoConfig
+from flows.cycles import Cycles
+from flows.lifecycle import block_flow, training_flow
+from flows.outcome import Block, BlockOutcome, Start
+from flows.rollout import sample_groups
+from flows.step import train_step
+from flows.training import train
+
+
+@training_flow("cispo")
+async def cispo(config: CispoConfig) -> dict[str, Any]:
+    """Train an adapter by CISPO; returns the run's summary.
+
+    Blocks, Retry and errors: `flows.training.train`.
+    """
+    return await train("cispo", config, cispo_cycles)
+
+
+@block_flow("cispo-cycles")
+async def cispo_cycles(attempt: Attempt, block: Block, config: CispoConfig, start: Start) -> BlockOutcome:
+    """A block of cycles, from `start` to a saved state."""
+    cycles = await Cycles.begin(attempt, block, start)
+    estimate = partial(maths.advantages, std=config.std, eps=config.eps)
+    clip = maths.loss_terms(config.model.provider, config.clip_low, config.clip_high)
+    for cycle in cycles:
+        rollouts = await sample_groups(cycle, config)
+        batch = rollouts.batch(estimate, clip=clip)
+        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, clip.loss_config)
+    return cycles.outcome()

@@ -1,0 +1,39 @@
+"""DAPO: decoupled clip bounds, and groups drawn again until they have something to teach (arXiv 2503.14476)."""
+
+# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
+# Prefect could not find what the string "DapoConfig" means.
+from functools import partial
+from typing import Any
+
+from algorithms import dapo as maths
+from flows.attempt import Attempt
+from flows.config import DapoConfig
+from flows.cycles import Cycles
+from flows.lifecycle import block_flow, training_flow
+from flows.outcome import Block, BlockOutcome, Start
+from flows.resample import resample_groups
+from flows.step import train_step
+from flows.training import train
+
+
+@training_flow("dapo")
+async def dapo(config: DapoConfig) -> dict[str, Any]:
+    """Train an adapter by DAPO; returns the run's summary.
+
+    Blocks, Retry and errors: `flows.training.train`.
+    """
+    return await train("dapo", config, dapo_cycles)
+
+
+@block_flow("dapo-cycles")
+async def dapo_cycles(attempt: Attempt, block: Block, config: DapoConfig, start: Start) -> BlockOutcome:
+    """A block of cycles, from `start` to a saved state."""
+    cycles = await Cycles.begin(attempt, block, start)
+    estimate = partial(maths.advantages, std=config.std, eps=config.eps)
+    clip = maths.loss_terms(config.model.provider, config.clip_low, config.clip_high)
+    for cycle in cycles:
+        # Where the rounds are used up no group comes back: the cycle is skipped, on the record, and the run goes on.
+        rollouts = await resample_groups(cycle, config, cycles.history)
+        batch = rollouts.batch(estimate, clip=clip)
+        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, clip.loss_config)
+    return cycles.outcome()

@@ -1,0 +1,68 @@
+"""What the three distillation flows share: the student's samples, and the datums a teacher's log-probs make of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+from algorithms import Datum, GroupData, distillation_group, reverse_kl, scale_data, soft_target_group
+from flows.config import DistillConfig, OpsdConfig
+from flows.cycles import Cycle
+from flows.rollout import draw_for_cycle, length_row
+from tasks.scoring import Group
+
+
+async def sample_students(cycle: Cycle, config: DistillConfig) -> list[Group]:
+    """The student's own completions of the cycle's prompts; nobody rewards them."""
+    inputs = cycle.attempt.inputs
+    examples = inputs.batch(cycle.number, config.groups_per_cycle)
+    drawn = await draw_for_cycle(cycle, examples, [config.group_size] * len(examples))
+    groups = [group for group in drawn if group is not None]
+    for group in groups:
+        group.completions(inputs.renderer)
+    cycle.metrics |= length_row(groups)
+    cycle.samples = [row for group in groups for row in group.sample_rows()]
+    return groups
+
+
+def distillation_data(
+    cycle: Cycle, config: DistillConfig, groups: Sequence[Group], *, skip_first: int = 0
+) -> list[Datum]:
+    """Advantage teacher_lp − student_lp on every token of the student's; `teacher_kl` on the record."""
+    divergence = reverse_kl([sequence for group in groups for sequence in group.sequences])
+    if math.isfinite(divergence):
+        cycle.metrics["teacher_kl"] = divergence
+    built = [
+        distillation_group(
+            group.prompt_tokens,
+            group.sequences,
+            kl_coef=config.teacher_coef,
+            advantage_clip=config.advantage_clip,
+            skip_first=skip_first,
+        )
+        for group in groups
+    ]
+    return _scaled(cycle, config, built, "advantages")
+
+
+def soft_target_data(cycle: Cycle, config: OpsdConfig, groups: Sequence[Group]) -> list[Datum]:
+    """The teacher's K likeliest tokens as soft targets, on the student's own completions."""
+    built = [
+        soft_target_group(group.prompt_tokens, group.sequences, k=config.topk, skip_first=config.skip_first_tokens)
+        for group in groups
+    ]
+    return _scaled(cycle, config, built, "weights")
+
+
+def _scaled(
+    cycle: Cycle, config: DistillConfig, built: Sequence[GroupData], field: Literal["advantages", "weights"]
+) -> list[Datum]:
+    """The datums of the whole step under the configuration's aggregation; what was dropped on the record."""
+    dropped: Counter[str] = Counter()
+    for one in built:
+        dropped.update(one.dropped_by_reason)
+    cycle.metrics |= {f"dropped/{reason}": count for reason, count in dropped.items()}
+    data = [datum for one in built for datum in one.data]
+    return scale_data(data, config.aggregation, constant_length=config.sampling.max_tokens, field=field)

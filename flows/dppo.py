@@ -1,0 +1,38 @@
+"""DPPO: tokens that have moved too far the advantage's way are masked, by divergence and not by ratio."""
+
+# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
+# Prefect could not find what the string "DppoConfig" means.
+from functools import partial
+from typing import Any
+
+from algorithms import dppo as maths
+from flows.attempt import Attempt
+from flows.config import DppoConfig
+from flows.cycles import Cycles
+from flows.lifecycle import block_flow, training_flow
+from flows.outcome import Block, BlockOutcome, Start
+from flows.rollout import sample_groups
+from flows.step import train_step
+from flows.training import train
+
+
+@training_flow("dppo")
+async def dppo(config: DppoConfig) -> dict[str, Any]:
+    """Train an adapter by DPPO; returns the run's summary.
+
+    Blocks, Retry and errors: `flows.training.train`.
+    """
+    return await train("dppo", config, dppo_cycles)
+
+
+@block_flow("dppo-cycles")
+async def dppo_cycles(attempt: Attempt, block: Block, config: DppoConfig, start: Start) -> BlockOutcome:
+    """A block of cycles, from `start` to a saved state."""
+    cycles = await Cycles.begin(attempt, block, start)
+    estimate = partial(maths.advantages, std=config.std, eps=config.eps)
+    loss_config = maths.loss_config(config.delta_low, config.delta_high)
+    for cycle in cycles:
+        rollouts = await sample_groups(cycle, config)
+        batch = rollouts.batch(estimate)
+        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, loss_config)
+    return cycles.outcome()

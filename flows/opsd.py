@@ -1,0 +1,44 @@
+"""On-policy self-distillation: shown the golden answer, the model teaches itself without it (arXiv 2601.19897)."""
+
+# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
+# Prefect could not find what the string "OpsdConfig" means.
+from typing import Any
+
+from algorithms import opsd as maths
+from flows.attempt import Attempt
+from flows.config import OpsdConfig
+from flows.cycles import Cycles
+from flows.distillation import distillation_data, sample_students, soft_target_data
+from flows.lifecycle import block_flow, training_flow
+from flows.outcome import Block, BlockOutcome, Start
+from flows.self_teacher import demonstration_prompts
+from flows.step import train_step
+from flows.teacher import open_self_teacher, teacher_logprobs
+from flows.training import train
+
+
+@training_flow("opsd")
+async def opsd(config: OpsdConfig) -> dict[str, Any]:
+    """Distil what the model knows once it has seen the answer, on its own samples; returns the run's summary.
+
+    Blocks, Retry and errors: `flows.training.train`.
+    """
+    return await train("opsd", config, opsd_cycles)
+
+
+@block_flow("opsd-cycles")
+async def opsd_cycles(attempt: Attempt, block: Block, config: OpsdConfig, start: Start) -> BlockOutcome:
+    """A block of cycles, from `start` to a saved state."""
+    cycles = await Cycles.begin(attempt, block, start)
+    teacher = await open_self_teacher(attempt)
+    for cycle in cycles:
+        groups = await sample_students(cycle, config)
+        prompts = demonstration_prompts(attempt, config, groups)
+        await teacher_logprobs(cycle, teacher, groups, prompts, topk=config.topk)
+        if config.topk:
+            data, loss_function = soft_target_data(cycle, config, groups), maths.SOFT_LOSS_FUNCTION
+        else:
+            data = distillation_data(cycle, config, groups, skip_first=config.skip_first_tokens)
+            loss_function = maths.LOSS_FUNCTION
+        await train_step(cycle, data, loss_function)
+    return cycles.outcome()

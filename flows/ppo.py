@@ -1,0 +1,38 @@
+"""PPO without a critic: GRPO's advantage under PPO's clipped objective (arXiv 1707.06347)."""
+
+# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
+# Prefect could not find what the string "PpoConfig" means.
+from functools import partial
+from typing import Any
+
+from algorithms import ppo as maths
+from flows.attempt import Attempt
+from flows.config import PpoConfig
+from flows.cycles import Cycles
+from flows.lifecycle import block_flow, training_flow
+from flows.outcome import Block, BlockOutcome, Start
+from flows.rollout import sample_groups
+from flows.step import train_step
+from flows.training import train
+
+
+@training_flow("ppo")
+async def ppo(config: PpoConfig) -> dict[str, Any]:
+    """Train an adapter by PPO's clipped objective; returns the run's summary.
+
+    Blocks, Retry and errors: `flows.training.train`.
+    """
+    return await train("ppo", config, ppo_cycles)
+
+
+@block_flow("ppo-cycles")
+async def ppo_cycles(attempt: Attempt, block: Block, config: PpoConfig, start: Start) -> BlockOutcome:
+    """A block of cycles, from `start` to a saved state."""
+    cycles = await Cycles.begin(attempt, block, start)
+    estimate = partial(maths.advantages, std=config.std, eps=config.eps)
+    clip = maths.loss_terms(config.model.provider, config.clip_low, config.clip_high)
+    for cycle in cycles:
+        rollouts = await sample_groups(cycle, config)
+        batch = rollouts.batch(estimate, clip=clip)
+        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, clip.loss_config)
+    return cycles.outcome()

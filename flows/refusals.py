@@ -1,0 +1,152 @@
+"""What a provider, a model or a teacher rules out: said before anything is allocated, with the field to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import models
+from algorithms import ALGORITHMS, clip_range, require_advertised_loss, require_losses
+from algorithms.soft_targets import require_soft_targets
+from flows.config import (
+    CispoConfig,
+    ConfigError,
+    CustomConfig,
+    DroConfig,
+    FlowConfig,
+    OpdConfig,
+    OpsdConfig,
+    SdpoConfig,
+    TttConfig,
+)
+from flows.prepared import feedback_source
+from flows.user_function import load_build_loss
+from tasks.rendering import Renderer
+from tasks.teacher_prompts import check_demonstration_template, check_feedback_template
+from tasks.ttt_prompts import check_improve_template
+from whitney.types import CapabilityRow
+
+
+@contextmanager
+def as_config_error() -> Iterator[None]:
+    """The loss table, the registry and the rewards raise plain ValueErrors about what the configuration asked for."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def check_options(algorithm: str, config: FlowConfig) -> None:
+    """What can be refused from the configuration alone: losses the provider lacks, options it has no way to take.
+
+    Raises:
+        ValueError: names the field, the value and the way out.
+    """
+    provider = config.model.provider
+    require_losses(ALGORITHMS[algorithm], provider)
+    low, high = getattr(config, "clip_low", None), getattr(config, "clip_high", None)
+    clip_range(provider, low, high)
+    if isinstance(config, CispoConfig) and provider == "tinker" and (low, high) != (None, None):
+        raise ConfigError(
+            f"clip_low = {low}, clip_high = {high}: which keys tinker's cispo takes is not published; leave both out"
+        )
+    if isinstance(config, DroConfig) and provider == "tinker" and config.beta is not None:
+        raise ConfigError(f"beta = {config.beta}: tinker's dro takes no such key in loss_config; leave it out")
+    if isinstance(config, CustomConfig):
+        require_advertised_loss(provider, config.loss_function)
+        load_build_loss(config.build_loss)
+    _check_teaching(config)
+
+
+def _check_teaching(config: FlowConfig) -> None:
+    """Templates, sources of feedback, and a teacher that has something to teach."""
+    if isinstance(config, OpsdConfig):
+        check_demonstration_template(config.template)
+        if config.topk:
+            require_soft_targets(config.model.provider)
+    if isinstance(config, SdpoConfig):
+        check_feedback_template(config.template)
+        feedback_source(config)
+    if isinstance(config, TttConfig):
+        check_improve_template(config.template)
+    if isinstance(config, OpdConfig):
+        own = config.model
+        teacher = (config.teacher.name or own.name, config.teacher.state_id, config.teacher.artifact_id)
+        if teacher == (own.name, own.initial_state_id, own.initial_artifact_id):
+            raise ConfigError(
+                "teacher: the student already is what the teacher is, so there is nothing to learn; set teacher.name "
+                "to another model, or teacher.artifact_id or teacher.state_id to trained weights"
+            )
+
+
+def capability_row(rows: Sequence[CapabilityRow], config: FlowConfig, renderer: Renderer) -> CapabilityRow:
+    """The row of the model that is to be trained.
+
+    Raises:
+        ConfigError: not served, too high a LoRA rank, or another tokenizer.
+    """
+    row = _served(rows, "model", config.model.provider, config.model.name)
+    _check_rank(row, "lora.rank", config.lora.rank)
+    if row.tokenizer_sha256 and row.tokenizer_sha256 != renderer.tokenizer_sha256:
+        raise ConfigError(
+            f"the tokenizer of {renderer.model_name!r} is not the one {row.provider}/{row.model} was loaded with: "
+            "token ids would mean other words. Set model.tokenizer to the model's own folder"
+        )
+    return row
+
+
+def teacher_row(
+    rows: Sequence[CapabilityRow], config: FlowConfig, renderer: Renderer, student: CapabilityRow
+) -> CapabilityRow | None:
+    """The row of the teacher's model, None for an algorithm without one.
+
+    Raises:
+        ConfigError: not served, without `logprobs`, or with a tokenizer that is not the student's, or not known to be.
+    """
+    teacher = getattr(config, "teacher", None)
+    if teacher is None:
+        return None
+    row = _served(rows, "teacher", teacher.provider or config.model.provider, teacher.name or config.model.name)
+    _check_rank(row, "teacher.rank", teacher.rank or config.lora.rank)
+    missing = sorted({"save_weights_for_sampler", "logprobs"} - set(row.operations))
+    if missing:
+        raise ConfigError(f"teacher.name = {row.model!r}: {row.provider} does not advertise {', '.join(missing)}")
+    if (row.provider, row.model) != (student.provider, student.model):
+        _check_same_tokenizer(row, renderer)
+    return row
+
+
+def _check_same_tokenizer(row: CapabilityRow, renderer: Renderer) -> None:
+    """A teacher scores token ids. With another tokenizer they are other words, and the distillation is noise."""
+    fingerprint = row.tokenizer_sha256
+    if not fingerprint:
+        try:
+            fingerprint = Renderer(models.resolve(row.model)).tokenizer_sha256
+        except (ValueError, OSError) as error:
+            raise ConfigError(
+                f"teacher.name = {row.model!r}: the endpoint does not say which tokenizer it has, and it is not known "
+                f"here ({error}); a teacher must share the student's tokenizer"
+            ) from error
+    if fingerprint != renderer.tokenizer_sha256:
+        raise ConfigError(
+            f"teacher.name = {row.model!r}: its tokenizer is not that of {renderer.model_name!r}, so the student's "
+            "token ids would mean other words to it; choose a teacher of the same family"
+        )
+
+
+def _served(rows: Sequence[CapabilityRow], section: str, provider: str, model: str) -> CapabilityRow:
+    row = next((row for row in rows if (row.provider, row.model) == (provider, model)), None)
+    if row is None:
+        served = ", ".join(f"{row.provider}/{row.model}" for row in rows) or "nothing"
+        raise ConfigError(
+            f"{section}.provider = {provider!r}, {section}.name = {model!r}: not served here; this gateway serves "
+            f"{served}"
+        )
+    return row
+
+
+def _check_rank(row: CapabilityRow, field: str, rank: int) -> None:
+    if rank > row.max_lora_rank:
+        raise ConfigError(f"{field} = {rank}: {row.provider}/{row.model} takes at most {row.max_lora_rank}")

@@ -1,0 +1,38 @@
+"""REINFORCE++: the group's advantage and, token by token, a KL term against the initial weights (arXiv 2501.03262)."""
+
+# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
+# Prefect could not find what the string "ReinforcePpConfig" means.
+from typing import Any
+
+from algorithms import reinforce_pp as maths
+from flows.attempt import Attempt
+from flows.config import ReinforcePpConfig
+from flows.cycles import Cycles
+from flows.lifecycle import block_flow, training_flow
+from flows.outcome import Block, BlockOutcome, Start
+from flows.rollout import sample_groups
+from flows.step import train_step
+from flows.teacher import reference_logprobs
+from flows.training import train
+
+
+@training_flow("reinforce_pp")
+async def reinforce_pp(config: ReinforcePpConfig) -> dict[str, Any]:
+    """Train an adapter by REINFORCE++; returns the run's summary.
+
+    Blocks, Retry and errors: `flows.training.train`.
+    """
+    return await train("reinforce_pp", config, reinforce_pp_cycles)
+
+
+@block_flow("reinforce_pp-cycles")
+async def reinforce_pp_cycles(attempt: Attempt, block: Block, config: ReinforcePpConfig, start: Start) -> BlockOutcome:
+    """A block of cycles, from `start` to a saved state."""
+    cycles = await Cycles.begin(attempt, block, start)
+    penalty = maths.penalty(config.kl, config.kl_coef)
+    for cycle in cycles:
+        rollouts = await sample_groups(cycle, config)
+        await reference_logprobs(cycle, rollouts.groups)
+        batch = rollouts.batch(maths.advantages, kl=penalty, whiten=config.whiten)
+        await train_step(cycle, batch.data, maths.LOSS_FUNCTION)
+    return cycles.outcome()

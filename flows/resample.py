@@ -1,0 +1,187 @@
+"""Dynamic sampling (DAPO, arXiv 2503.14476): draw again for groups that are too small or teach nothing.
+
+A subflow of its own, so that every round, and every `sample` it bills, stands in the UI. What is kept and what is
+dropped is decided by `algorithms.resampling`; what to do about it is the declared policy of `[resample]`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from prefect.logging import get_run_logger
+
+from algorithms import ResamplePolicy, Retained, retained, soft_overlong_penalty
+from flows.config import DapoConfig
+from flows.cycles import Cycle
+from flows.lifecycle import inner_flow
+from flows.outcome import Row
+from flows.rollout import Rollouts, describe, draw_for_cycle, score_groups
+from flows.teacher import reference_logprobs
+from tasks.examples import Example
+from tasks.run import Opaque
+from tasks.scoring import Group
+
+
+class ResampleExhaustedError(RuntimeError):
+    """Rounds or operations are used up, and `resample.on_exhausted` is "fail"."""
+
+
+class Slot:
+    """One place of the batch: the prompt that holds it now, everything drawn for it, and what of that is kept.
+
+    `hopeless`: the prompt leaves no room for a reply, however often it is drawn.
+    """
+
+    __slots__ = ("drawn", "example", "hopeless", "verdict")
+
+    def __init__(self, example: Example, verdict: Retained) -> None:
+        self.example = example
+        self.drawn: list[Group] = []
+        self.hopeless = False
+        self.verdict = verdict
+
+    @property
+    def complete(self) -> bool:
+        """Whether the group is large enough and has a signal."""
+        return self.verdict.complete
+
+    def take(self, group: Group | None, policy: ResamplePolicy) -> None:
+        """Judge everything drawn so far, the new group with it."""
+        if group is None:
+            self.hopeless = True
+            return
+        self.drawn.append(group)
+        sequences = [one for drawn in self.drawn for one in drawn.sequences]
+        rewards = [one for drawn in self.drawn for one in drawn.rewards]
+        self.verdict = retained(sequences, rewards, policy)
+
+    def group(self) -> Group:
+        """What is trained on."""
+        group = Group(self.example, self.drawn[0].request, [dict(one) for one in self.verdict.sequences])
+        group.rewards = list(self.verdict.rewards)
+        return group
+
+
+class Round:
+    """The state of a cycle's resampling, from round to round."""
+
+    __slots__ = ("config", "cursor", "cycle", "drawn", "dropped", "failures", "operations", "policy", "rounds", "slots")
+
+    def __init__(self, cycle: Cycle, config: DapoConfig, cursor: int) -> None:
+        section = config.resample
+        self.cycle = cycle
+        self.config = config
+        self.cursor = cursor
+        self.policy = ResamplePolicy(
+            target_group_size=section.target_group_size or config.group_size,
+            max_rounds=section.max_rounds,
+            max_operations=section.max_operations,
+            zero_signal=section.zero_signal,
+            drop_overlong=section.drop_overlong,
+        )
+        self.slots = [self._next_slot() for _ in range(config.groups_per_cycle)]
+        self.drawn: list[Group] = []
+        self.dropped: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.operations = 0
+        self.rounds = 0
+
+    def _next_slot(self) -> Slot:
+        example = self.cycle.attempt.inputs.example_at(self.cursor)
+        self.cursor += 1
+        return Slot(example, retained([], [], self.policy))
+
+    def pending(self) -> list[Slot]:
+        """Slots to draw for, no more than the operations that are left allow; a hopeless prompt gives its place up."""
+        incomplete = [place for place, slot in enumerate(self.slots) if not slot.complete]
+        if self.rounds:
+            incomplete = incomplete[: self.policy.max_operations - self.operations]
+        for place in incomplete:
+            slot = self.slots[place]
+            if slot.hopeless or (slot.verdict.zero_signal and self.policy.zero_signal == "next_prompt"):
+                self.dropped.update(slot.verdict.dropped)
+                self.slots[place] = self._next_slot()
+        return [self.slots[place] for place in incomplete]
+
+    async def draw(self, slots: Sequence[Slot]) -> None:
+        """One round: a `sample` for each slot, one `score` for all, and the verdicts."""
+        size = self.config.group_size
+        sizes = [slot.verdict.missing if slot.drawn and slot.verdict.missing else size for slot in slots]
+        drawn = await draw_for_cycle(self.cycle, [slot.example for slot in slots], sizes, round_=self.rounds)
+        groups = [group for group in drawn if group is not None]
+        if groups:
+            self.failures.update(await score_groups(self.cycle, groups))
+        self._punish_length(groups)
+        for slot, group in zip(slots, drawn, strict=True):
+            slot.take(group, self.policy)
+        self.drawn += groups
+        self.operations += len(groups) if self.rounds else 0
+        self.rounds += 1
+
+    def _punish_length(self, groups: Sequence[Group]) -> None:
+        """Soft overlong punishment, added to the reward."""
+        cache = self.config.resample.soft_overlong_cache
+        if cache is None:
+            return
+        longest = self.config.sampling.max_tokens
+        for group in groups:
+            group.rewards = [
+                None
+                if reward is None
+                else reward + soft_overlong_penalty(len(sequence["tokens"]), max_length=longest, cache=cache)
+                for sequence, reward in zip(group.sequences, group.rewards, strict=True)
+            ]
+
+    def row(self, first_cursor: int) -> Row:
+        """Rounds, billed operations, prompts used up and completions dropped, as metrics."""
+        dropped = self.dropped + sum((slot.verdict.dropped for slot in self.slots), Counter[str]())
+        return {
+            "resample_rounds": self.rounds - 1,
+            "resample_operations": self.operations,
+            "prompts_drawn": self.cursor - first_cursor,
+            **{f"dropped/{reason}": count for reason, count in dropped.items()},
+        }
+
+
+async def resample_groups(cycle: Cycle, config: DapoConfig, history: Sequence[Row]) -> Rollouts:
+    """The cycle's groups, each large enough and with a signal; fewer, or none, where the policy's caps were reached.
+
+    The place in the data follows from what earlier cycles have drawn, so that a Retry needs no cursor of its own.
+
+    Raises:
+        ResampleExhaustedError: caps reached, with `on_exhausted = "fail"`.
+    """
+    first = sum(int(row.get("prompts_drawn", 0)) for row in history)
+    kept: list[Group] = (await resample(cycle, config, first)).value
+    if kept and config.kl.coef:
+        await reference_logprobs(cycle, kept)
+    return Rollouts(cycle, config, kept)
+
+
+@inner_flow("resample", run_name="resample, cycle {cycle.label}")
+async def resample(cycle: Cycle, config: DapoConfig, first_prompt: int) -> Opaque:
+    """Round after round until every group is complete or the caps are reached; the groups to train on."""
+    state = Round(cycle, config, first_prompt)
+    while state.rounds <= config.resample.max_rounds and (slots := state.pending()):
+        await state.draw(slots)
+    describe(cycle, state.drawn, state.failures)
+    cycle.metrics |= state.row(first_prompt)
+    complete = [slot.group() for slot in state.slots if slot.complete]
+    missing = len(state.slots) - len(complete)
+    if not missing:
+        return Opaque(complete)
+    said = (
+        f"cycle {cycle.label}: {missing} of {len(state.slots)} groups are incomplete after {state.rounds - 1} rounds "
+        f"and {state.operations} operations of resampling"
+    )
+    section = config.resample
+    if section.on_exhausted == "fail":
+        raise ResampleExhaustedError(
+            f"{said}; raise resample.max_rounds or resample.max_operations, or set resample.on_exhausted"
+        )
+    get_run_logger().warning("%s: %s", said, section.on_exhausted)
+    if section.on_exhausted == "skip":
+        cycle.metrics["skipped/resample_exhausted"] = 1
+        return Opaque([])
+    return Opaque(complete)

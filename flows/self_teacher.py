@@ -1,0 +1,47 @@
+"""What a model is shown when it teaches itself: the golden answer, or feedback on the student's attempt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flows.attempt import Attempt
+from flows.config import OpsdConfig, SdpoConfig
+from flows.cycles import Cycle
+from flows.prepared import feedback_source
+from flows.teacher import Prompts
+from tasks.examples import Example, Message
+from tasks.feedback import feedback_for
+from tasks.scoring import Group
+from tasks.teacher_prompts import demonstration_prompt, feedback_prompt
+
+
+def demonstration_prompts(attempt: Attempt, config: OpsdConfig, groups: Sequence[Group]) -> Prompts:
+    """The question with its golden answer, the same for all attempts of a group."""
+    prompts: list[list[list[int] | None]] = []
+    for group in groups:
+        messages = demonstration_prompt(group.example, config.template, field=config.demonstration_field)
+        prompts.append([_tokens(attempt, group.example, messages)] * len(group.sequences))
+    return prompts
+
+
+async def feedback_prompts(cycle: Cycle, config: SdpoConfig, groups: Sequence[Group]) -> Prompts:
+    """The question with each attempt and the feedback on it; attempts without feedback are counted by reason."""
+    attempt = cycle.attempt
+    missing: Counter[str] = Counter()
+    source = feedback_source(config)
+    feedback = await feedback_for(groups, source, renderer=attempt.inputs.renderer, pool=attempt.pool, missing=missing)
+    cycle.metrics |= {f"no_feedback/{reason}": count for reason, count in missing.items()}
+    prompts: list[list[list[int] | None]] = []
+    for group, of_group in zip(groups, feedback, strict=True):
+        messages = [
+            None if said is None else feedback_prompt(group.example, text, said, config.template)
+            for text, said in zip(group.texts, of_group, strict=True)
+        ]
+        prompts.append([None if one is None else _tokens(attempt, group.example, one) for one in messages])
+    return prompts
+
+
+def _tokens(attempt: Attempt, example: Example, messages: tuple[Message, ...]) -> list[int]:
+    return attempt.inputs.renderer.prompt_tokens(replace(example, messages=messages))

@@ -1,0 +1,151 @@
+"""Sessions are opened late, beaten while they live, and closed whatever happens.
+
+Opened late: a Retry whose blocks are all adopted, and a run whose input is wrong, allocate nothing.
+Closed always: on the normal path by `close`, on an exception by `abandon`, and — when this process is gone — by the
+hook of `flows.lifecycle`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+
+from flows.lifecycle import HOOK_DEADLINE_S, tell
+from tasks.run import Meter, Run
+from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
+from whitney.client import WhitneyClient
+from whitney.errors import WhitneyError
+from whitney.heartbeat import beat
+from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_FLOW_RUN
+from whitney.lifecycle import close_sessions, could_not_close
+from whitney.types import CreateRun, Initial, LoraConfig
+
+POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """What a run is created from: model, adapter shape, and the weights it starts with (default: the base model's)."""
+
+    provider: str
+    model: str
+    rank: int
+    alpha: float
+    seed: int
+    role: str = "policy"
+    state_id: str | None = None
+    artifact_id: str | None = None
+    with_optimizer: bool = False
+
+    def request(self, create_key: str) -> CreateRun:
+        """The body of POST …/runs."""
+        weights = self.state_id or self.artifact_id
+        return CreateRun.model_validate(
+            {
+                "create_key": create_key,
+                "provider": self.provider,
+                "model": self.model,
+                "role": self.role,
+                "lora": LoraConfig(rank=self.rank, alpha=self.alpha, seed=self.seed),
+                "initial": Initial(state_id=self.state_id, artifact_id=self.artifact_id) if weights else None,
+                "with_optimizer": self.with_optimizer,
+            }
+        )
+
+
+class SessionScope:
+    """The open sessions of one attempt with their runs, and the duty to end both."""
+
+    __slots__ = ("_client", "_requested", "_sessions", "_stack", "attempt", "flow_run_id", "meter", "root_id", "runs")
+
+    def __init__(self, client: WhitneyClient, *, flow_run_id: str, root_id: str, attempt: int) -> None:
+        self._client = client
+        self._stack = AsyncExitStack()
+        self._requested = False
+        self._sessions: dict[str, str] = {}
+        self.flow_run_id = flow_run_id
+        self.root_id = root_id
+        self.attempt = attempt
+        self.runs: dict[str, Run] = {}
+        self.meter = Meter()
+
+    @property
+    def create_key(self) -> str:
+        """Names what this attempt creates: asked for twice, it is still one."""
+        return f"{self.flow_run_id}:{self.attempt}"
+
+    async def open_run(self, name: str, spec: RunSpec, *, session: str = "main") -> Run:
+        """Create a run under `name` ("policy", "teacher", …), on a session that is opened if it is not open yet."""
+        session_id = self._sessions.get(session) or await self._open_session(session)
+        # The policy's key is the attempt's own; others are told apart by what they are for.
+        create_key = self.create_key if name == POLICY else f"{self.create_key}:{name}"
+        run_id = await create_run(self._client, session_id, spec.request(create_key))
+        run = Run(self._client, session_id=session_id, run_id=run_id, meter=self.meter)
+        self.runs[name] = run
+        return run
+
+    async def _open_session(self, name: str) -> str:
+        """Open a session and keep it alive. All of an attempt's sessions carry its labels, so one search finds them."""
+        labels = {
+            FLOW_RUN: self.flow_run_id,
+            ROOT_FLOW_RUN: self.root_id,
+            ATTEMPT: str(self.attempt),
+            CREATE_KEY: self.create_key,
+        }
+        self._requested = True
+        create_key = self.create_key if name == "main" else f"{self.create_key}:{name}"
+        session = await create_session(self._client, create_key, labels)
+        self._sessions[name] = session.session_id
+        await self._stack.enter_async_context(beat(self._client, session.session_id, ttl_s=session.ttl_s))
+        await self._show_sessions()
+        return session.session_id
+
+    async def _show_sessions(self) -> None:
+        """A label on the flow run, for people: which sessions an attempt had. Nothing here ever reads it."""
+        async with get_client() as api:
+            await api.update_flow_run_labels(
+                UUID(self.flow_run_id), {f"whitney.session.{self.attempt}": ",".join(self._sessions.values())}
+            )
+
+    async def close(self) -> None:
+        """The normal end: finish every run, wait until all are terminal, close the sessions."""
+        if not self._sessions:
+            return
+        for run in self.runs.values():
+            await finish_run(self._client, run.run_id)
+        for run in self.runs.values():
+            await wait_terminal(self._client, run.run_id)
+        await self._stack.aclose()
+        for session_id in self._sessions.values():
+            await close_session(self._client, session_id)
+        self._sessions, self._requested = {}, False
+
+    async def abandon(self) -> None:
+        """The bad end, in the fixed order: cancel the runs, poll until they are terminal, then close the sessions.
+
+        Found by label, not by id: the answer that held the id may be what was lost. Plain client calls, not tasks:
+        Prefect may be what failed. Whatever goes wrong here the hook does again.
+        """
+        if not self._requested:
+            return
+        await self._stack.aclose()
+        try:
+            verdicts = await asyncio.to_thread(
+                close_sessions,
+                self._client.settings,
+                label=(CREATE_KEY, self.create_key),
+                attempts_up_to=self.attempt,
+                deadline_s=HOOK_DEADLINE_S,
+            )
+        except WhitneyError as error:  # told, not raised: it must not hide why the run is being abandoned
+            known = ", ".join(self._sessions.values())
+            name = known or f"the session labelled {CREATE_KEY}={self.create_key}"
+            tell(could_not_close(name, str(error)), closed=False)
+            return
+        for verdict in verdicts:
+            tell(verdict.message, closed=verdict.closed)
+        self._sessions, self._requested = {}, False

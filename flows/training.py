@@ -1,0 +1,49 @@
+"""What every training flow does around its own loop: measure, train block by block, measure, export."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from prefect.logging import get_run_logger
+
+from flows.attempt import Attempt
+from flows.config import FlowConfig
+from flows.evaluate import Measure, evaluate
+from flows.export import export
+from flows.outcome import Block, BlockOutcome, Start
+from flows.stopping import stop_reason
+
+C = TypeVar("C", bound=FlowConfig)
+
+
+async def train(
+    algorithm: str,
+    config: C,
+    train_block: Callable[[Attempt, Block, C, Start], Awaitable[BlockOutcome]],
+    *,
+    measure: Measure | None = None,
+) -> dict[str, Any]:
+    """Run an algorithm's blocks from the first to the last; the run's summary.
+
+    Every block of `save_every` cycles is a persisted subflow: a Retry adopts the finished ones and goes on at the one
+    that failed, from the state the last finished one saved. `measure` is what the algorithm wants to know of the
+    held-out examples beside their accuracy.
+
+    Raises:
+        ValueError: the configuration cannot run here; nothing has been allocated.
+        WhitneyError: an operation failed or Whitney cannot be reached; runs are cancelled, the session is closed.
+    """
+    async with await Attempt.begin(algorithm, config) as attempt:
+        before = await evaluate(attempt, "before", Start(), measure)
+        start = Start()
+        for block in attempt.blocks():
+            outcome = await attempt.adopt(block, await train_block(attempt, block, config, start))
+            start = outcome.end
+            attempt.stopped = stop_reason(config.stop, attempt.rows)
+            if attempt.stopped:
+                get_run_logger().warning("stopped after cycle %d: %s", outcome.cycle + 1, attempt.stopped)
+                break
+        after = await evaluate(attempt, "after", start, measure)
+        adapter = await export(attempt, start)
+        return await attempt.finish(before, after, adapter)
