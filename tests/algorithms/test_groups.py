@@ -60,6 +60,13 @@ def test_a_kl_term_in_the_reward_is_taken_before_the_baseline():
     assert trained(built.data[0]) == pytest.approx([1.1, 1.1])
 
 
+@pytest.mark.parametrize("place", ["advantage", "reward"])
+def test_an_empty_completion_needs_no_reference_and_is_only_counted(place):
+    sequences = [sequence(3, reference=[-0.5]), sequence(4, reference=[-0.5]), sequence()]
+    built = build_group(PROMPT, sequences, [1.0, 0.0, 1.0], centred, kl=KlPenalty(0.1, place=place))
+    assert (built.advantages, built.dropped_by_reason) == ([0.5, -0.5, None], {"empty_completion": 1})
+
+
 def test_any_function_of_the_two_log_probs_may_be_the_penalty():
     sequences = [sequence(3, 4, reference=[-1.0, -1.0]), sequence(5, reference=[-1.0])]
     built = build_group(PROMPT, sequences, [1.0, 0.0], centred, kl=lambda lp, ref: [0.25] * len(lp))
