@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from algorithms.advantages import Advantages, Reward, StdConvention, group_mean_advantages
-from algorithms.groups import GroupData, LossContext, build_group, group_loss
+from algorithms.groups import LossContext, group_loss
 
 LOSS_FUNCTION = "importance_sampling"
 
@@ -28,13 +28,6 @@ def advantages(
 ) -> Advantages:
     """(r − r̄)/std of a group; see `group_mean_advantages` for `std`, `eps` and what raises."""
     return group_mean_advantages(rewards, normalize_std=True, std=std, eps=eps)
-
-
-def group_data(
-    prompt_tokens: Sequence[int], sequences: Sequence[Mapping[str, Any]], rewards: Sequence[Reward]
-) -> GroupData:
-    """Score-normalised datums of one group; see `algorithms.groups.build_group` for what is dropped and what raises."""
-    return build_group(prompt_tokens, sequences, rewards, advantages)
 
 
 def build_loss(sample: Mapping[str, Any], cycle: int, request: Mapping[str, Any], ctx: LossContext) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from algorithms import (
     NoGradientError,
     aggregation_scales,
+    build_group,
     build_loss,
+    grpo,
     learning_rate,
     request_seed,
     rl_datum,
@@ -20,7 +22,6 @@ from algorithms import (
     sft_datum,
     trained_tokens,
 )
-from algorithms.grpo import group_data
 from algorithms.sft import build_payload, sft_data
 from whitney.types import ForwardPayload
 
@@ -38,7 +39,7 @@ def advantages_of(datum):
 
 
 def test_a_grpo_group_spreads_each_completions_advantage_over_its_tokens():
-    group = group_data([1, 2], [sequence(3, 4), sequence(5)], [1.0, 0.0])
+    group = build_group([1, 2], [sequence(3, 4), sequence(5)], [1.0, 0.0], grpo.advantages)
     assert [advantages_of(datum) for datum in group.data] == [[1.0, 1.0], [-1.0]]
     assert group.advantages == [1.0, -1.0]
     assert not group.zero_signal
@@ -46,7 +47,7 @@ def test_a_grpo_group_spreads_each_completions_advantage_over_its_tokens():
 
 
 def test_a_group_with_equal_rewards_sends_nothing_and_says_so():
-    group = group_data([1, 2], [sequence(3), sequence(4), sequence(5)], [0.1, 0.1, 0.1])
+    group = build_group([1, 2], [sequence(3), sequence(4), sequence(5)], [0.1, 0.1, 0.1], grpo.advantages)
     assert group.data == []
     assert group.zero_signal
     assert group.dropped_by_reason == {"zero_signal": 3}
@@ -54,7 +55,7 @@ def test_a_group_with_equal_rewards_sends_nothing_and_says_so():
 
 def test_completions_that_cannot_be_used_are_counted_by_reason_and_never_poison_the_rest():
     sequences = [sequence(3), sequence(4), sequence(5), sequence(6), sequence()]
-    group = group_data([1, 2], sequences, [1.0, 0.0, None, math.nan, 1.0])
+    group = build_group([1, 2], sequences, [1.0, 0.0, None, math.nan, 1.0], grpo.advantages)
     assert group.advantages == [1.0, -1.0, None, None, None]
     assert [datum["loss_inputs"]["target_tokens"]["values"][-1] for datum in group.data] == [3, 4]
     assert group.dropped_by_reason == {"unscored": 2, "empty_completion": 1}
@@ -64,7 +65,7 @@ def test_completions_that_cannot_be_used_are_counted_by_reason_and_never_poison_
     ("rewards", "dropped"), [([1.0, None], {"unscored": 1, "too_few_rewards": 1}), ([None, None], {"unscored": 2})]
 )
 def test_fewer_than_two_usable_rewards_give_no_gradient_and_are_not_called_a_flat_group(rewards, dropped):
-    group = group_data([1, 2], [sequence(3), sequence(4)], rewards)
+    group = build_group([1, 2], [sequence(3), sequence(4)], rewards, grpo.advantages)
     assert group.data == []
     assert not group.zero_signal
     assert group.dropped_by_reason == dropped
@@ -72,7 +73,7 @@ def test_fewer_than_two_usable_rewards_give_no_gradient_and_are_not_called_a_fla
 
 def test_sequences_without_their_reward_are_refused_with_both_numbers():
     with pytest.raises(ValueError, match="sequences has 2 entries, rewards has 1"):
-        group_data([1, 2], [sequence(3), sequence(4)], [1.0])
+        build_group([1, 2], [sequence(3), sequence(4)], [1.0], grpo.advantages)
 
 
 def test_build_loss_turns_a_scored_sample_into_a_payload_of_the_wire():
