@@ -20,21 +20,20 @@ PROVIDER_LOSS_SUPPORT: dict[str, frozenset[str]] = {
     "local": _EVERYWHERE | {"gspo", "ppo_critic", "dppo", "dro", "sapo"},
 }
 
-_WHY_NOT = {
-    "sapo": "SkyRL has the loss, sapo_policy_loss, but the Tinker-compatible API in front of it takes a fixed list of "
-    "seven names and sapo is not among them; no clipped loss stands in for it. Use provider 'local', which has it",
-}
-"""What exactly is missing where a loss is not to be had, for losses whose absence is not the whole story."""
+_NO_STAND_IN = "no clipped loss stands in for it. Use provider 'local', which has it"
 
-MODAL_LOSS_CONFIG_KEYS: dict[str, frozenset[str]] = {
-    "cross_entropy": frozenset(),
-    "importance_sampling": frozenset(),
-    "ppo": frozenset({"clip_low_threshold", "clip_high_threshold", "value_clip"}),
-    "cispo": frozenset({"clip_low_threshold", "clip_high_threshold"}),
-    "gspo": frozenset({"clip_low_threshold", "clip_high_threshold"}),
-    "ppo_critic": frozenset({"value_clip"}),
-    "dppo": frozenset({"delta_low", "delta_high"}),
+_WHY_NOT = {
+    (
+        "modal",
+        "sapo",
+    ): "SkyRL has the loss, sapo_policy_loss, but the Tinker-compatible API in front of it takes a fixed "
+    f"list of seven names, and sapo is not among them; {_NO_STAND_IN}",
+    (
+        "tinker",
+        "sapo",
+    ): f"the losses that tinker publishes are all it takes, and sapo is not among them; {_NO_STAND_IN}",
 }
+"""(provider, loss) → what exactly is missing, for losses whose absence is not the whole story."""
 
 
 class NoGradientError(ValueError):
@@ -54,10 +53,10 @@ def require_advertised_loss(
     """
     require_provider(provider, support)
     if loss_function not in support[provider]:
-        why = f": {_WHY_NOT[loss_function]}" if loss_function in _WHY_NOT else ""
+        why = _WHY_NOT.get((provider, loss_function))
         raise ValueError(
             f"{provider} does not advertise loss_function={loss_function!r} "
-            f"(known losses: {', '.join(sorted(support[provider]))}){why}"
+            f"(known losses: {', '.join(sorted(support[provider]))})" + (f": {why}" if why else "")
         )
 
 

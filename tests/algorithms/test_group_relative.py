@@ -241,9 +241,15 @@ def test_an_option_that_makes_no_sense_is_refused_by_name_and_value(call, said):
         call()
 
 
-@pytest.mark.parametrize("provider", ["modal", "tinker"])
-def test_sapo_says_exactly_what_is_missing_and_offers_no_stand_in(provider):
-    with pytest.raises(ValueError, match=r"sapo_policy_loss.*fixed list of seven names.*no clipped loss.*'local'"):
+@pytest.mark.parametrize(
+    ("provider", "missing"),
+    [
+        ("modal", "SkyRL has the loss, sapo_policy_loss.*fixed list of seven names"),
+        ("tinker", "the losses that tinker publishes"),
+    ],
+)
+def test_sapo_says_exactly_what_is_missing_and_offers_no_stand_in(provider, missing):
+    with pytest.raises(ValueError, match=rf"{missing}.*no clipped loss stands in.*Use provider 'local'"):
         sapo.build_loss(sampled(), 0, REQUEST, on(provider))
 
 
