@@ -33,11 +33,11 @@ NARROW, WIDE = (0.8, 1.2), (0.1, 100.0)
 zero, and inside WIDE, where it is not."""
 KEY_PROBES: dict[str, dict[str, tuple[float, float]]] = {
     "ppo": {"clip_low_threshold": (0.8, 0.1), "clip_high_threshold": (1.2, 10.0)},
-    "cispo": {"clip_low_threshold": (0.0, 0.8), "clip_high_threshold": (4.0, 1.2)},
+    "cispo": {"clip_low_threshold": (0.0, 3.0), "clip_high_threshold": (4.0, 1.2)},
     "gspo": {"clip_low_threshold": (0.8, 0.1), "clip_high_threshold": (1.2, 10.0)},
     "dppo": {"delta_low": (1.0, 0.0), "delta_high": (1.0, 0.0)},
-    "dro": {"beta": (0.05, 2.0)},
-    "sapo": {"tau_pos": (1.0, 3.0), "tau_neg": (1.05, 3.0)},
+    "dro": {"beta": (0.05, 1.0)},
+    "sapo": {"tau_pos": (1.0, 10.0), "tau_neg": (1.05, 10.0)},
 }
 """By loss and key, two values with different gradients for datums whose ratios are e^±½, as `_either_side` makes them.
 (A policy's value_clip has no effect, and ppo_critic is a critic run's: neither can be proven on a policy run.)"""
