@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from gateway.losses import LOSS_KEYS
 from gateway.providers.local.engine import Engine
 from gateway.providers.local.errors import EngineError
+from gateway.providers.local.options import EngineOptions
 
 
 @pytest.fixture
@@ -92,6 +93,28 @@ def test_the_metrics_are_those_of_the_trained_tokens(critic: TestRun) -> None:
     clipped = (held - returns) ** 2 > (now - returns) ** 2
     assert metrics["clip_fraction"] == pytest.approx(clipped.mean())
     assert 0 < clipped.mean() < 1
+
+
+def test_small_packs_change_neither_values_nor_metrics_nor_gradient(critic: TestRun) -> None:
+    data = critic_data(4, count=6)
+    together = critic.train(data, "ppo_critic")
+    shared = critic.gradient.flat.clone()
+    critic.engine._runs[critic.name].state.gradient = None
+    critic.engine._options = EngineOptions(micro_batch_tokens=1)  # so small that every sequence passes alone
+    apart = critic.train(data, "ppo_critic")
+    assert apart["metrics"] == pytest.approx(together["metrics"], rel=1e-4)
+    for one, other in zip(together["loss_outputs"], apart["loss_outputs"], strict=True):
+        assert one["values"]["values"] == pytest.approx(other["values"]["values"], abs=1e-5)
+    assert float((critic.gradient.flat - shared).norm()) < 1e-4 * float(shared.norm())
+
+
+def test_the_mean_reduction_divides_by_the_requests_trained_tokens(tiny: Engine) -> None:
+    plain = TestRun.create(tiny, "sum", role="critic")
+    mean = TestRun.create(tiny, "mean", role="critic", reduction="mean")
+    data = critic_data()
+    total, averaged = (one.train(data, "ppo_critic")["metrics"] for one in (plain, mean))
+    assert averaged["loss"] == pytest.approx(total["loss"] / total["tokens"])
+    torch.testing.assert_close(mean.gradient.flat, plain.gradient.flat / total["tokens"])
 
 
 def test_returns_that_are_all_equal_leave_no_variance_to_explain(critic: TestRun) -> None:
