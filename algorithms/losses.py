@@ -20,6 +20,16 @@ PROVIDER_LOSS_SUPPORT: dict[str, frozenset[str]] = {
     "local": _EVERYWHERE | {"gspo", "ppo_critic", "dppo", "dro", "sapo"},
 }
 
+MODAL_LOSS_CONFIG_KEYS: dict[str, frozenset[str]] = {
+    "cross_entropy": frozenset(),
+    "importance_sampling": frozenset(),
+    "ppo": frozenset({"clip_low_threshold", "clip_high_threshold", "value_clip"}),
+    "cispo": frozenset({"clip_low_threshold", "clip_high_threshold"}),
+    "gspo": frozenset({"clip_low_threshold", "clip_high_threshold"}),
+    "ppo_critic": frozenset({"value_clip"}),
+    "dppo": frozenset({"delta_low", "delta_high"}),
+}
+
 _NO_STAND_IN = "no clipped loss stands in for it. Use provider 'local', which has it"
 
 _WHY_NOT = {
