@@ -25,7 +25,7 @@ class Solution:
     @classmethod
     def of(cls, text: str, reward: Reward, parent: Solution, cycle: int) -> Solution:
         """What an attempt that started from `parent` in `cycle` came to."""
-        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], text, reward, parent.id, cycle)
+        return cls(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16], text, reward, parent.id, cycle)
 
     @property
     def value(self) -> float:

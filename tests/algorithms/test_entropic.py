@@ -28,7 +28,11 @@ def test_the_adaptive_beta_gives_the_worked_numbers():
 
 @pytest.mark.parametrize(
     ("rewards", "expected"),
-    [([1, 1, 1, 0], [0.5, 0.5, 0.5, -1.0]), ([1, 1, 0, 0], [2.0, 2.0, -1.0, -1.0]), ([1, 1, 1, 0, 0, 0], [1.5, -1.0])],
+    [
+        ([1, 1, 1, 0], [0.5, -1.0]),
+        ([1, 1, 0, 0], [2.0, -1.0]),
+        ([1] * 11 + [0] * 11, [1.1, -1.0]),  # here the divergence is rounded to a little above ln 2
+    ],
 )
 def test_a_group_tied_at_the_top_has_no_solution_and_gets_the_cap_with_finite_advantages(rewards, expected):
     assert solve_beta(rewards) == BETA_CAP

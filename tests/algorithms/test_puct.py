@@ -75,6 +75,24 @@ def test_without_a_bonus_the_best_that_came_out_of_a_state_decides():
     assert buffer.select(1, group_size=4, c=0.0) == [second]
     assert grandchild not in buffer.select(3, group_size=4, c=0.0)
     assert best in buffer.select(3, group_size=4, c=0.0)
+    # With a bonus the grandchild, never tried, comes first, and now `second` must stand back.
+    picks = buffer.select(3, group_size=1, c=1.0)
+    assert picks[0] == grandchild
+    assert second not in picks
+
+
+def test_attempts_count_for_a_state_its_ancestors_and_the_root_and_the_best_of_them_is_remembered():
+    buffer = grown(0.9, 0.5)
+    best, second = buffer.solutions
+    buffer.add(second, children(second, 2.0, 1.0, None, cycle=1))
+    buffer.add(second, children(second, 0.1, cycle=2, name="worse"))
+    child = buffer.best
+    buffer.add(child, children(child, 0.3, 0.2, cycle=3))
+    saved = buffer.to_json()
+    assert saved["rollouts"] == 2 + 3 + 1 + 2
+    assert saved["visits"] == {ROOT.id: 8, second.id: 6, child.id: 2}
+    assert saved["best_child"] == {ROOT.id: 0.9, second.id: 2.0, child.id: 0.3}
+    assert best.id not in saved["visits"]
 
 
 def test_what_was_tried_in_vain_gives_way_to_what_was_not():
@@ -95,6 +113,13 @@ def test_too_few_states_are_repeated_from_the_best():
     buffer = grown(0.5)
     picks = buffer.select(5, group_size=2)
     assert picks[:2] * 2 + picks[:1] == picks
+
+
+def test_a_text_that_is_no_unicode_is_a_solution_like_any_other():
+    half = Solution.of("half a pair: \ud83d", 1.0, ROOT, 0)
+    buffer = Buffer()
+    buffer.add(ROOT, [half])
+    assert Buffer.from_json(json.loads(json.dumps(buffer.to_json()))).best == half
 
 
 def test_the_best_of_equals_is_the_oldest():
