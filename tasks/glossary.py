@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 GLOSSARY: dict[str, str] = {
-    "cycle": "Number of the cycle, from 0; one cycle is at most one optimizer step.",
+    "cycle": "Number of the cycle, from 0; one cycle is one batch and `steps_per_batch` optimizer steps on it.",
     "datums": "Training examples sent in the cycle; 0 means that nothing was trained and the weights stayed.",
     "reward_mean": "Mean reward of the cycle's scored completions, weights and bonuses included.",
     "reward_std": "Population standard deviation of those rewards.",
@@ -15,6 +15,13 @@ GLOSSARY: dict[str, str] = {
     "reward_failures/<reason>": "Completions without a reward because a reward function failed, by how it did.",
     "zero_signal_fraction": "Share of groups whose rewards are all equal: they carry no gradient and are not sent.",
     "dropped/<reason>": "Completions or examples left out of training, by reason.",
+    "no_feedback/<reason>": "Attempts that the source of feedback says nothing about, by reason; not trained on.",
+    "skipped/<reason>": "1 where a cycle trained nothing although completions were drawn, by reason.",
+    "resample_rounds": "Rounds of drawing again after the cycle's first.",
+    "resample_operations": "Extra `sample` operations of those rounds; each is billed.",
+    "prompts_drawn": "Prompts of the data that the cycle used up, replaced ones included.",
+    "best_reward": "Largest reward of any attempt since the run began; its text is in best.json.",
+    "buffer_solutions": "Different attempts that are kept to start from.",
     "prompts_skipped": "Prompts that leave no room for a reply in the model's context; never sent.",
     "completion_tokens_mean": "Mean length of the completions, in tokens, the stop token included.",
     "completion_tokens_max": "Length of the longest completion, in tokens.",
@@ -23,12 +30,29 @@ GLOSSARY: dict[str, str] = {
     "kl_sampler_trainer": "k1 estimate of KL(sampler ‖ trainer), nats per token: mean of q − lp over sampled tokens; "
     "near 0 when both hold the same weights, and possibly slightly negative.",
     "kl_sampler_trainer_k3": "k3 estimate of the same divergence: mean of ratio − 1 − ln ratio; never negative.",
+    "kl_update": "The same k3 before the last of several steps on a batch: how far the earlier ones moved the policy.",
+    "kl_reference": "k1 estimate of KL(policy ‖ initial weights), nats per token: mean of lp − ref on sampled tokens.",
+    "kl_reference_k3": "k3 estimate of the same divergence; never negative.",
+    "teacher_kl": "Reverse KL(student ‖ teacher), nats per token: mean of student_lp − teacher_lp over sampled tokens; "
+    "what distillation brings down.",
+    "teacher_truncated": "Completions that were cut to what the teacher's context has room for.",
     "ratio_mean": "Mean of exp(lp − q), the trainer's probability of a sampled token over the sampler's; 1 on policy.",
     "ratio_max": "Largest of those ratios.",
     "entropy": "Estimate of the policy's entropy, nats per token: minus the mean log-prob of what it sampled; "
     "unbiased at temperature 1 only.",
     "loss": "The step's loss as the provider reports it, with the aggregation of the configuration in its weights.",
     "loss_per_token": "Mean negative log-likelihood of the trained tokens, nats per token.",
+    "clip_fraction": "Share of trained tokens where the loss's clip or mask was in force.",
+    "margin": "Mean over pairs of β·[(π_c − ref_c) − (π_r − ref_r)], with log-probs of whole answers; what DPO raises.",
+    "accuracy": "Share of pairs whose margin is positive.",
+    "chosen_logps": "Mean log-prob of the chosen answers under the policy, nats per answer.",
+    "rejected_logps": "Mean log-prob of the rejected answers under the policy, nats per answer.",
+    "critic_loss": "The critic's loss as the provider reports it, in squared reward.",
+    "critic_grad_norm": "Norm of the critic's gradient before clipping.",
+    "critic_clip_fraction": "Share of tokens where value_clip holds the value.",
+    "critic_value_mean": "Mean value that the critic gives a token's state.",
+    "critic_explained_variance": "1 − Var(return − value) / Var(return): 1 for a perfect critic, 0 for a constant.",
+    "critic_<name>": "Whatever else the provider reported of the critic's step.",
     "grad_norm": "Norm of the gradient before clipping.",
     "provider/<name>": "Whatever else the provider reported of the step, under its own name.",
     "learning_rate": "Learning rate of the step; 0 when no step was taken.",
@@ -45,8 +69,8 @@ def entry(key: str) -> str | None:
     """The glossary's name for a key of a metrics row: the key, or its family; None when there is neither."""
     if key in GLOSSARY:
         return key
-    family, slash, _ = key.partition("/")
-    return next((name for name in GLOSSARY if slash and name.startswith(f"{family}/<")), None)
+    families = ((name, name.partition("<")[0]) for name in GLOSSARY if name.endswith(">"))
+    return next((name for name, prefix in families if key.startswith(prefix)), None)
 
 
 def explain(key: str) -> str | None:
