@@ -30,20 +30,12 @@ MODAL_LOSS_CONFIG_KEYS: dict[str, frozenset[str]] = {
     "dppo": frozenset({"delta_low", "delta_high"}),
 }
 
-_NO_STAND_IN = "no clipped loss stands in for it. Use provider 'local', which has it"
-
-_WHY_NOT = {
-    (
-        "modal",
-        "sapo",
-    ): "SkyRL has the loss, sapo_policy_loss, but the Tinker-compatible API in front of it takes a fixed "
-    f"list of seven names, and sapo is not among them; {_NO_STAND_IN}",
-    (
-        "tinker",
-        "sapo",
-    ): f"the losses that tinker publishes are all it takes, and sapo is not among them; {_NO_STAND_IN}",
+_WHY_NO_SAPO = {
+    "modal": "SkyRL has the loss, sapo_policy_loss, but the Tinker-compatible API in front of it takes a fixed list of "
+    "seven names, and sapo is not among them",
+    "tinker": "the losses that tinker publishes are all it takes, and sapo is not among them",
 }
-"""(provider, loss) → what exactly is missing, for losses whose absence is not the whole story."""
+"""What exactly is missing for the one loss that neither hosted provider can be sent."""
 
 
 class NoGradientError(ValueError):
@@ -63,10 +55,12 @@ def require_advertised_loss(
     """
     require_provider(provider, support)
     if loss_function not in support[provider]:
-        why = _WHY_NOT.get((provider, loss_function))
+        why = ""
+        if loss_function == "sapo" and provider in _WHY_NO_SAPO:
+            why = f": {_WHY_NO_SAPO[provider]}; no clipped loss stands in for it. Use provider 'local', which has it"
         raise ValueError(
             f"{provider} does not advertise loss_function={loss_function!r} "
-            f"(known losses: {', '.join(sorted(support[provider]))})" + (f": {why}" if why else "")
+            f"(known losses: {', '.join(sorted(support[provider]))}){why}"
         )
 
 
