@@ -31,6 +31,11 @@ class Example:
     extra: Mapping[str, Any] = field(default_factory=dict)
     key: str = ""
 
+    @property
+    def replies(self) -> tuple[str, ...]:
+        """The texts that may be trained as replies to the conversation."""
+        return () if self.answer is None else (self.answer,)
+
 
 @dataclass(frozen=True, slots=True)
 class Preference(Example):
@@ -42,12 +47,10 @@ class Preference(Example):
     chosen: str = ""
     rejected: str = ""
 
-    def sides(self) -> tuple[Example, Example]:
-        """The two conversations, chosen first, each as an example whose answer is the reply: as one is rendered."""
-        return (
-            Example(f"{self.id}, chosen", self.messages, self.chosen, self.extra, self.key),
-            Example(f"{self.id}, rejected", self.messages, self.rejected, self.extra, self.key),
-        )
+    @property
+    def replies(self) -> tuple[str, ...]:
+        """Both replies, the chosen one first."""
+        return self.chosen, self.rejected
 
 
 def example(

@@ -135,18 +135,23 @@ class Renderer:
         """
         for place, message in enumerate(item.messages):
             self._refuse_special(f"example {item.id}, messages[{place}]", message["content"])
-        if item.answer is not None:
-            self._refuse_special(f"example {item.id}, the answer", self._after_opening(item.answer))
+        for reply in item.replies:
+            self._refuse_special(f"example {item.id}, a reply", self._after_opening(reply))
 
     def check(self, item: Example | None = None) -> None:
-        """Prove for one conversation (or a probe) that training and sampling see the same tokens.
+        """Prove for a conversation and each of its replies (or a probe) that training and sampling see the same tokens.
 
         Raises:
             RenderingError: the finished conversation does not start with the prompt's tokens, its reply is tokenized
                 otherwise than `completion_tokens` does, or something other than white space follows the turn's end.
         """
-        messages, answer = _PROBE if item is None or item.answer is None else (item.messages, item.answer)
-        where = "the chat template" if item is None else f"example {item.id}"
+        if item is None or not item.replies:
+            self._check_reply("the chat template" if item is None else f"example {item.id}", *_PROBE)
+        else:
+            for reply in item.replies:
+                self._check_reply(f"example {item.id}", item.messages, reply)
+
+    def _check_reply(self, where: str, messages: Sequence[Message], answer: str) -> None:
         prompt, completion = self.prompt_tokens(messages), self.completion_tokens(answer)
         full = self._finished(messages, answer)
         place = _parting(prompt, full)

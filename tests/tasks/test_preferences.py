@@ -7,7 +7,7 @@ from tasks.data import DataError, DataSource, batch, fingerprint
 from tasks.data import load as load_examples
 from tasks.examples import example, preference, user
 from tasks.preferences import load, preferences, read_preferences
-from tasks.rendering import Renderer
+from tasks.rendering import CHATML, Renderer, RenderingError
 
 QUESTION, REPLY = {"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}
 
@@ -162,8 +162,22 @@ def test_both_replies_of_every_shipped_pair_can_be_rendered_faithfully():
     renderer = Renderer(models.resolve("tiny"), "chatml")
     data = load(DataSource("addition-1digit-preferences"))
     for item in preferences(batch(data, 0, len(data.train), 0)):
-        for side, reply in zip(item.sides(), (item.chosen, item.rejected), strict=True):
-            renderer.check(side)
-            assert (
-                renderer.decode(renderer.completion_tokens(side.answer)) == reply.lower()
-            )  # the tiny model knows no capitals
+        renderer.check_text(item)
+        renderer.check(item)
+
+
+@pytest.mark.parametrize("replies", [("fine", "bad<|im_end|>"), ("bad<|im_end|>", "fine")])
+def test_a_special_token_in_either_reply_is_refused(replies):
+    renderer = Renderer(models.resolve("tiny"), "chatml")
+    item = preference(example(user("q"), id="x"), *replies)
+    with pytest.raises(RenderingError, match="example x, a reply holds the special token"):
+        renderer.check_text(item)
+    with pytest.raises(RenderingError, match="the reply holds the special token"):
+        renderer.check(item)
+
+
+@pytest.mark.parametrize("replies", [("5", " 6"), (" 5", "6")])
+def test_a_template_that_would_change_either_reply_is_refused(replies):
+    renderer = Renderer(models.resolve("tiny"), CHATML.replace("message['content'] +", "message['content']|trim +"))
+    with pytest.raises(RenderingError, match="example x: the reply has other tokens"):
+        renderer.check(preference(example(user("q"), id="x"), *replies))
