@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flows.config import ConfigError, DpoConfig, FlowConfig, RewardConfig, SdpoConfig, TttConfig
+from algorithms import ALGORITHMS
+from flows.config import (
+    ConfigError,
+    DpoConfig,
+    DrGrpoConfig,
+    FlowConfig,
+    GrpoLenNormConfig,
+    RewardConfig,
+    SdpoConfig,
+    TttConfig,
+)
 from tasks import data as data_sets
 from tasks.data import DataSet, Example
 from tasks.feedback import FeedbackSource, resolve
@@ -113,13 +123,20 @@ class Prepared:
 
     def warnings(self) -> list[str]:
         """Settings that are allowed and probably not meant."""
-        sampling = self.config.sampling
-        if not self.rewards or (sampling.temperature == 1.0 and sampling.top_p == 1.0 and not sampling.top_k):
-            return []
-        return [
-            f"sampling with temperature {sampling.temperature}, top_p {sampling.top_p}, top_k {sampling.top_k}: the "
-            "sampler's log-probs are the model's own at temperature 1, so importance ratios will be off"
-        ]
+        config, sampling, found = self.config, self.config.sampling, []
+        plain = sampling.temperature == 1.0 and sampling.top_p == 1.0 and not sampling.top_k
+        if ALGORITHMS[self.algorithm].rollouts and not plain:
+            found.append(
+                f"sampling with temperature {sampling.temperature}, top_p {sampling.top_p}, top_k {sampling.top_k}: "
+                "the sampler's log-probs are the model's own at temperature 1, so importance ratios will be off"
+            )
+        aggregation = getattr(config, "aggregation", "sum")
+        if isinstance(config, GrpoLenNormConfig | DrGrpoConfig) and aggregation != "sum":
+            found.append(
+                f"aggregation = {aggregation!r}: {self.algorithm} divides each advantage by a length already, so this "
+                'divides a second time; "sum" is the published form'
+            )
+        return found
 
     def record(self, flow_run_id: str) -> dict[str, Any]:
         """config.json: the configuration, and where everything came from."""

@@ -4,6 +4,7 @@
 # Prefect could not find what the string "ReinforcePpConfig" means.
 from typing import Any
 
+from algorithms import NO_CLIP, clip_range
 from algorithms import reinforce_pp as maths
 from flows.attempt import Attempt
 from flows.config import ReinforcePpConfig
@@ -30,9 +31,11 @@ async def reinforce_pp_cycles(attempt: Attempt, block: Block, config: ReinforceP
     """A block of cycles, from `start` to a saved state."""
     cycles = await Cycles.begin(attempt, block, start)
     penalty = maths.penalty(config.kl, config.kl_coef)
+    clipped = config.loss_function == "ppo"
+    clip = clip_range(config.model.provider, config.clip_low, config.clip_high) if clipped else NO_CLIP
     for cycle in cycles:
         rollouts = await sample_groups(cycle, config)
         await reference_logprobs(cycle, rollouts.groups)
-        batch = rollouts.batch(maths.advantages, kl=penalty, whiten=config.whiten)
-        await train_step(cycle, batch.data, maths.LOSS_FUNCTION)
+        batch = rollouts.batch(maths.advantages, kl=penalty, whiten=config.whiten, clip=clip)
+        await train_step(cycle, batch.data, config.loss_function, clip.loss_config)
     return cycles.outcome()

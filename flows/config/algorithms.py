@@ -141,6 +141,11 @@ class ReinforcePpConfig(RolloutConfig):
         "gradient of ½d². With d = lp − ref.",
     )
     kl_coef: NonNegative = Field(0.05, description="β.")
+    loss_function: Literal["importance_sampling", "ppo"] = Field(
+        "importance_sampling", description="Whitney's plain ratio, or PPO's clipped objective, as in the paper."
+    )
+    clip_low: Bound = Field(0.8, description='Lower bound of the ratio, for "ppo".')
+    clip_high: Bound = Field(1.2, description='Upper bound of the ratio, for "ppo".')
     whiten: bool = Field(False, description="The paper's normalization over the whole batch.")
 
 
