@@ -181,6 +181,7 @@ class Attempt:
             "flow_run_id": self.scope.flow_run_id,
             "attempt": self.scope.attempt,
             "stopped": self.stopped,
+            "state_id": self.states[-1]["state_id"],
             "seconds": round(time.monotonic() - self._began, 1),
             "open_sessions": await self._open_sessions(),
         }

@@ -183,6 +183,8 @@ def require_some_scored(scored: Scored, where: str) -> None:
 def reward_row(groups: Sequence[Group]) -> Row:
     """Rewards and their signal, as metrics; every reward function apart."""
     rewards = [reward for group in groups for reward in group.rewards]
+    if all(reward is None for reward in rewards):
+        return {}
     names = sorted({name for group in groups for name in group.by_function})
     means = {name: _mean([value for group in groups for value in group.by_function[name]]) for name in names}
     return {

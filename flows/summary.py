@@ -37,6 +37,7 @@ def summarize(
         "tokens": _section(usage, "tokens/"),
         "adapter": adapter.path,
         "adapter_sha256": adapter.sha256,
+        "artifact_id": adapter.artifact_id,
     }
 
 
