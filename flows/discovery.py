@@ -17,36 +17,37 @@ from flows.cycles import Cycle
 from flows.outcome import Block, Start
 from flows.prepared import problem_of
 from flows.rollout import Rollouts, describe, draw_for_cycle, score_groups
+from tasks.examples import Example
 from tasks.scoring import Group
 from tasks.ttt_prompts import start_prompt
 
 
-async def attempts_from(cycle: Cycle, config: TttConfig, states: Sequence[Solution]) -> Rollouts:
-    """One scored group of attempts from each state: the bare problem, or an earlier solution to improve on.
+async def attempts_from(cycle: Cycle, config: TttConfig, states: Sequence[Solution]) -> tuple[Rollouts, list[Solution]]:
+    """One scored group of attempts from each state, and the states they really started from.
 
-    A solution that leaves no room for a reply behind it gives way to the bare problem.
+    A state is the bare problem, or an earlier solution to improve on; one that leaves no room for a reply
+    behind it gives way to the bare problem.
     """
     inputs = cycle.attempt.inputs
     problem = problem_of(inputs.data.train, config)
-    examples = []
+    starts: list[tuple[Solution, Example]] = []
     for state in states:
         bare = not config.reuse or state == ROOT
-        messages = start_prompt(problem, None if bare else state.text, None if bare else state.reward, config.template)
+        messages = problem.messages if bare else start_prompt(problem, state.text, state.reward, config.template)
         example = replace(problem, messages=messages)
-        examples.append(example if len(inputs.renderer.prompt_tokens(example)) < inputs.context_tokens else problem)
-    drawn = await draw_for_cycle(cycle, examples, [config.group_size] * len(examples))
-    groups = [group for group in drawn if group is not None]
+        fits = len(inputs.renderer.prompt_tokens(example)) < inputs.context_tokens
+        starts.append((ROOT, problem) if bare or not fits else (state, example))
+    drawn = await draw_for_cycle(cycle, [example for _, example in starts], [config.group_size] * len(starts))
+    pairs = [(state, group) for (state, _), group in zip(starts, drawn, strict=True) if group is not None]
+    groups = [group for _, group in pairs]
     describe(cycle, groups, await score_groups(cycle, groups))
-    return Rollouts(cycle, config, groups)
+    return Rollouts(cycle, config, groups), [state for state, _ in pairs]
 
 
-def remember(
-    cycle: Cycle, config: TttConfig, buffer: Buffer, states: Sequence[Solution], groups: Sequence[Group]
-) -> None:
+def remember(cycle: Cycle, buffer: Buffer, parents: Sequence[Solution], groups: Sequence[Group]) -> None:
     """Put the attempts of every group into the buffer, as children of the state they started from."""
     before = buffer.best
-    for state, group in zip(states, groups, strict=True):
-        parent = state if config.reuse else ROOT
+    for parent, group in zip(parents, groups, strict=True):
         children = [
             Solution.of(text, reward, parent, cycle.number)
             for text, reward in zip(group.texts, group.rewards, strict=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from algorithms import Datum, GroupData, distillation_group, reverse_kl, scale_data, soft_target_group
+from algorithms.ppo_critic import normalize_advantages
 from flows.config import DistillConfig, OpsdConfig
 from flows.cycles import Cycle
 from flows.rollout import draw_for_cycle, length_row
@@ -44,7 +45,8 @@ def distillation_data(
         )
         for group in groups
     ]
-    return _scaled(cycle, config, built, "advantages")
+    data = _scaled(cycle, config, built, "advantages")
+    return normalize_advantages(data, scale=False) if config.center_advantages else data
 
 
 def soft_target_data(cycle: Cycle, config: OpsdConfig, groups: Sequence[Group]) -> list[Datum]:

@@ -33,9 +33,9 @@ async def ttt_cycles(attempt: Attempt, block: Block, config: TttConfig, start: S
     estimate = partial(maths.advantages, beta=config.beta)
     for cycle in cycles:
         states = buffer.select(config.groups_per_cycle, group_size=config.group_size, c=config.puct_c)
-        rollouts = await attempts_from(cycle, config, states)
+        rollouts, parents = await attempts_from(cycle, config, states)
         batch = rollouts.batch(estimate)
         await train_step(cycle, batch.data, maths.LOSS_FUNCTION)
-        remember(cycle, config, buffer, states, rollouts.groups)
+        remember(cycle, buffer, parents, rollouts.groups)
     cycles.carry = save_buffer(attempt, buffer, block)
     return cycles.outcome()

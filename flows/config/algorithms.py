@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from algorithms import Aggregation
 from algorithms.opsd import DEMONSTRATION_TEMPLATE
@@ -167,6 +167,9 @@ class DistillConfig(FlowConfig):
     advantage_clip: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Largest |advantage| of a token, so that one impossible token does not rule the batch."
     )
+    center_advantages: bool = Field(
+        False, description="Subtract the step's mean advantage: steadier where the teacher is very sure."
+    )
 
 
 class OpdConfig(DistillConfig):
@@ -232,6 +235,14 @@ class TttConfig(RolloutConfig):
         default_factory=lambda: EvaluationConfig(enabled=False),
         description="Off: what counts is the best solution of the one problem.",
     )
+
+    @model_validator(mode="after")
+    def _adaptive_beta_has_a_solution(self) -> Self:
+        if self.beta is None and self.group_size < 3:
+            raise ValueError(
+                f"group_size = {self.group_size}: two completions have no adaptive β; take 3 or more, or set beta"
+            )
+        return self
 
 
 class CustomConfig(SampledConfig):
