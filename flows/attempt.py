@@ -187,7 +187,8 @@ class Attempt:
         }
         if not summary["operations"].get("optim_step"):
             get_run_logger().warning(
-                "nothing was trained: no group had rewards that differ; the adapter is as it began"
+                "no optimizer step was taken, the adapter is as it began: see zero_signal_fraction, dropped/… and "
+                "skipped/… in metrics.jsonl"
             )
         self.folder.write_summary(summary)
         await self._report.publish(summary, self.rows)

@@ -41,12 +41,13 @@ def parse_config(table: Mapping[str, Any], *, where: str = "configuration") -> t
         ConfigError: as for `load_config`.
     """
     fields = dict(table)
-    algorithm = fields.pop("algorithm", None)
-    if algorithm not in CONFIGS:
-        raise ConfigError(
-            f"{where}: algorithm = {algorithm!r}: {did_you_mean(str(algorithm), CONFIGS)}"
-            f"known: {', '.join(sorted(CONFIGS))}"
-        )
+    known = ", ".join(sorted(CONFIGS))
+    if "algorithm" not in fields:
+        raise ConfigError(f'{where}: algorithm is missing: begin with algorithm = "grpo", say; known: {known}')
+    algorithm = fields.pop("algorithm")
+    if not isinstance(algorithm, str) or algorithm not in CONFIGS:
+        hint = did_you_mean(str(algorithm), CONFIGS)
+        raise ConfigError(f"{where}: algorithm = {algorithm!r} is unknown: {hint}known: {known}")
     model = CONFIGS[algorithm]
     try:
         return algorithm, model.model_validate(fields)
@@ -81,13 +82,24 @@ def _explain(model: type[BaseModel], issue: dict[str, Any]) -> str:
     if issue["type"] == "extra_forbidden":
         known = _fields_at(model, issue["loc"][:-1])
         return f"unknown field {path!r}: {did_you_mean(str(issue['loc'][-1]), known)}known: {', '.join(sorted(known))}"
+    if issue["type"] == "missing":  # its input is the whole table, which would only hide the field's name
+        return f"{path} is missing: {_description(model, issue['loc'])}"
     value = repr(issue["input"])
     shown = value if len(value) <= 80 else value[:77] + "…"
     return f"{path} = {shown}: {issue['msg'][0].lower()}{issue['msg'][1:]}"
 
 
+def _description(model: type[BaseModel], loc: tuple[str | int, ...]) -> str:
+    field = _section_at(model, loc[:-1]).model_fields.get(str(loc[-1]))
+    return (field and field.description) or "it has no default"
+
+
 def _fields_at(model: type[BaseModel], loc: Iterable[str | int]) -> list[str]:
     """Names of the fields of the section that `loc` leads to."""
+    return list(_section_at(model, loc).model_fields)
+
+
+def _section_at(model: type[BaseModel], loc: Iterable[str | int]) -> type[BaseModel]:
     here: Any = model
     for part in loc:
         if isinstance(part, int):
@@ -95,4 +107,5 @@ def _fields_at(model: type[BaseModel], loc: Iterable[str | int]) -> list[str]:
         annotation = here.model_fields[part].annotation
         inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if isinstance(a, type)]
         here = next((a for a in inner if issubclass(a, BaseModel)), here)
-    return list(here.model_fields)
+    section: type[BaseModel] = here
+    return section

@@ -83,7 +83,7 @@ class SessionScope:
         session_id = self._sessions.get(session) or await self._open_session(session)
         # The policy's key is the attempt's own; others are told apart by what they are for.
         create_key = self.create_key if name == POLICY else f"{self.create_key}:{name}"
-        run_id = await create_run(self._client, session_id, spec.request(create_key))
+        run_id = await create_run(self._client, session_id, spec.request(create_key), name)
         run = Run(self._client, session_id=session_id, run_id=run_id, meter=self.meter)
         self.runs[name] = run
         return run
@@ -115,10 +115,10 @@ class SessionScope:
         """The normal end: finish every run, wait until all are terminal, close the sessions."""
         if not self._sessions:
             return
-        for run in self.runs.values():
-            await finish_run(self._client, run.run_id)
-        for run in self.runs.values():
-            await wait_terminal(self._client, run.run_id)
+        for name, run in self.runs.items():
+            await finish_run(self._client, run.run_id, name)
+        for name, run in self.runs.items():
+            await wait_terminal(self._client, run.run_id, name)
         await self._stack.aclose()
         for session_id in self._sessions.values():
             await close_session(self._client, session_id)
