@@ -20,9 +20,9 @@ FIELD = "reasoning_gym"
 TUPLE, ITEMS = "(tuple)", "(items)"
 
 
-def travelling(task: str, options: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What an example's `extra` holds under `FIELD`."""
-    return {"task": task, "options": dict(options), "metadata": pack(metadata)}
+def travelling(task: str, options: Mapping[str, Any], packed: Any) -> dict[str, Any]:
+    """What an example's `extra` holds under `FIELD`; `packed` is the entry's metadata."""
+    return {"task": task, "options": dict(options), "metadata": packed}
 
 
 def score_answer(answer: str, item: Example) -> float:

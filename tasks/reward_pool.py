@@ -10,16 +10,15 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import orjson
 
 from tasks.completion import Completion
+from tasks.python_process import command, environment
 from tasks.reward_worker import LENGTH
 
 Wants = Literal["score", "text"]
@@ -146,17 +145,9 @@ class _Worker:
 
 
 async def _start() -> Process:
-    # The worker looks for modules where this process does, so that "module:function" means the same in both.
-    search_path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    # "module:function" means the same in the worker as here: it looks for modules where this process does.
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",  # or a folder named `tasks` where the user stands would be imported in place of this package
-        "-m",
-        "tasks.reward_worker",
-        stdin=PIPE,
-        stdout=PIPE,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": search_path},
+        *command("tasks.reward_worker"), stdin=PIPE, stdout=PIPE, start_new_session=True, env=environment()
     )
 
 

@@ -7,9 +7,10 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from tasks import library_rewards
-from tasks.data import DataSource, load
+from tasks import library_rewards, reasoning
+from tasks.data import DataError, DataSource, load
 from tasks.examples import Example, example, user
+from tasks.python_process import command
 from tasks.reasoning import read_task
 from tasks.reasoning_entries import pack, unpack
 from tasks.rewards import Completion, RewardPool, RewardTerm, check_examples, check_spec, needs_answer, score
@@ -196,7 +197,28 @@ def test_an_entry_comes_back_from_json_as_it_was(value):
     assert unpack(json.loads(json.dumps(pack(value)))) == value
 
 
-@pytest.mark.parametrize("task", ["rearc", "graph_color", "knights_knaves", "rubiks_cube", "string_splitting"])
+@pytest.mark.parametrize("task", ["list_functions", "ransom_note"])
+def test_a_task_that_goes_through_sets_or_the_global_generator_makes_the_same_entries_in_every_process(task):
+    program = f"from tasks.reasoning import read_task; print([one.key for one in read_task({task!r}, {SMALL})])"
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "99"}
+    )
+    assert elsewhere.stdout.strip() == str([one.key for one in read_task(task, SMALL)])
+
+
+def test_a_process_that_fails_is_named_with_what_it_said(monkeypatch):
+    monkeypatch.setattr(reasoning, "command", lambda module, *_: command(f"{module}_that_is_not_there"))
+    with pytest.raises(DataError, match=r"reasoning-gym:gcd could not be made with .*No module named"):
+        read_task("gcd", {"size": 2})
+
+
+@pytest.mark.parametrize("options", [{"seed": "x"}, {"no_such": 1}])
+def test_options_that_a_task_refuses_are_shown(options):
+    with pytest.raises(DataError, match=f"reasoning-gym:gcd refused the options .*{next(iter(options))}"):
+        read_task("gcd", options)
+
+
+@pytest.mark.parametrize("task", ["rearc", "graph_color"])
 def test_the_metadata_of_tasks_with_tuples_and_numbered_keys_travel_whole(task):
     import reasoning_gym
 
