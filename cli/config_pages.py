@@ -9,7 +9,7 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from flows.config import FlowConfig
 from flows.load_config import CONFIGS
 
 WIDTH = 110
@@ -25,14 +26,39 @@ WIDTH = 110
 def starter_toml(algorithm: str) -> str:
     """A configuration with every field at its default, each explained; what has no default is commented out."""
     model = CONFIGS[algorithm]
-    lines = [f"# {_purpose(model)}", "", f"algorithm = {json.dumps(algorithm)}"]
+    lines = [f"# {purpose(model)}", "", f"algorithm = {json.dumps(algorithm)}"]
     plain = {name: field for name, field in model.model_fields.items() if section_of(field) is None}
-    lines += _settings(plain, model)
+    lines += _settings(plain)
     for name, field in model.model_fields.items():
         if (section := section_of(field)) is not None:
-            header = f"[[{name}]]" if get_origin(field.annotation) is list else f"[{name}]"
-            lines += ["", f"# {_purpose(section)}", header, *_settings(section.model_fields, section)]
+            lines += ["", *_section(name, field, section)]
     return "\n".join(lines) + "\n"
+
+
+def _section(name: str, field: FieldInfo, section: type[BaseModel]) -> Iterator[str]:
+    """A table with its fields; one that is absent by default is commented out, line by line."""
+    default = field.get_default(call_default_factory=True)
+    first = default[0] if isinstance(default, list) and default else default
+    header = f"[[{name}]]" if get_origin(field.annotation) is list else f"[{name}]"
+    lines = [header, *_settings(section.model_fields, first if isinstance(first, BaseModel) else None)]
+    yield from _comment(field.description or purpose(section))
+    yield from (lines if first is not None else (line if line.startswith("# ") else f"# {line}" for line in lines))
+
+
+def _settings(fields: Mapping[str, FieldInfo], values: BaseModel | None = None) -> Iterator[str]:
+    """A line for each field under its description; `values` are the defaults where a section has some of its own."""
+    for name, field in fields.items():
+        if field.description:
+            yield from _comment(field.description)
+        if field.is_required():
+            yield from ("# Has no default: it must be set.", f"# {name} =")
+            continue
+        default = field.get_default(call_default_factory=True) if values is None else getattr(values, name)
+        yield f"# {name} =" if default in (None, {}) else f"{name} = {_toml(default, lines=True)}"
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")
 
 
 def configuration_markdown() -> str:
@@ -42,56 +68,104 @@ def configuration_markdown() -> str:
         "",
         "A configuration is a TOML file: `algorithm`, then the fields below. `whitney init ALGORITHM` writes one with",
         "every field in it; `--set a.b=c` puts a value over the file's. An unknown field is an error.",
+        "",
+        "## Every algorithm",
+        "",
+        *table(fields_without_section(FlowConfig)),
     ]
-    shared: dict[str, type[BaseModel]] = {}
+    sections: dict[str, type[BaseModel]] = {}
     for algorithm, model in CONFIGS.items():
-        own = {name: field for name, field in model.model_fields.items() if section_of(field) is None}
-        lines += ["", f'## `algorithm = "{algorithm}"`', "", _purpose(model), "", *_table(own)]
-        shared |= {name: section for name, field in model.model_fields.items() if (section := section_of(field))}
-    for name, section in shared.items():
+        lines += ["", f'## `algorithm = "{algorithm}"`', "", purpose(model), "", *table(own_fields(model))]
+        sections |= {name: section for name, field in model.model_fields.items() if (section := section_of(field))}
+    for name, section in sections.items():
         users = [algorithm for algorithm, model in CONFIGS.items() if name in model.model_fields]
-        only = "" if len(users) == len(CONFIGS) else f" ({', '.join(users)} only)"
-        header = f"[[{name}]]" if _is_list(name) else f"[{name}]"
-        lines += ["", f"## `{header}`{only}", "", _purpose(section), "", *_table(section.model_fields)]
+        lines += [
+            "",
+            f"## `{_header(name)}`",
+            "",
+            f"{purpose(section)}{_only(users)}",
+            "",
+            *table(section.model_fields),
+        ]
     return "\n".join(lines) + "\n"
 
 
+def fields_without_section(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model that are values, not tables."""
+    return {name: field for name, field in model.model_fields.items() if section_of(field) is None}
+
+
+def own_fields(model: type[FlowConfig]) -> dict[str, FieldInfo]:
+    """What an algorithm has beyond `FlowConfig`, or has otherwise: its own fields, and shared ones it has redefined."""
+    return {
+        name: field
+        for name, field in model.model_fields.items()
+        if repr(field) != repr(FlowConfig.model_fields.get(name)) and (section_of(field) is None or field.description)
+    }
+
+
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of a field that is a table or a list of tables."""
+    """The model of a field that is a table, a table that may be absent, or a list of tables."""
     kind: Any = field.annotation
     if get_origin(kind) is list:
         kind = get_args(kind)[0]
+    if get_origin(kind) in (Union, UnionType):
+        kind = next((one for one in get_args(kind) if one is not NoneType), None)
     return kind if inspect.isclass(kind) and issubclass(kind, BaseModel) else None
 
 
-def _is_list(name: str) -> bool:
-    fields = [model.model_fields[name] for model in CONFIGS.values() if name in model.model_fields]
-    return get_origin(fields[0].annotation) is list
-
-
-def _purpose(model: type[BaseModel]) -> str:
+def purpose(model: type[BaseModel]) -> str:
+    """The first line of a model's docstring."""
     return inspect.cleandoc(model.__doc__ or "").splitlines()[0]
 
 
-def _settings(fields: dict[str, FieldInfo], model: type[BaseModel]) -> Iterator[str]:
-    for name, field in fields.items():
-        if field.description:
-            yield from textwrap.wrap(field.description, WIDTH, initial_indent="# ", subsequent_indent="# ")
-        default = field.get_default(call_default_factory=True)
-        yield f"# {name} =" if default in (None, {}) else f"{name} = {_toml(default)}"
-
-
-def _table(fields: dict[str, FieldInfo]) -> Iterator[str]:
+def table(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
+    """A markdown table of fields; a sentence where there are none."""
+    if not fields:
+        yield "Nothing beyond what every algorithm has."
+        return
     yield "| field | type | default | meaning |"
     yield "|---|---|---|---|"
     for name, field in fields.items():
-        default = field.get_default(call_default_factory=True)
+        default = default_of(field)
         shown = "" if default in (None, {}) else f"`{_toml(default)}`"
-        yield f"| `{name}` | {_type(field.annotation)} | {shown} | {field.description or ''} |"
+        shown = "**must be set**" if field.is_required() else shown
+        yield f"| `{name}` | {_type(field.annotation)} | {_cell(shown)} | {_cell(field.description or '')} |"
 
 
-def _toml(value: Any) -> str:
-    """A value as TOML writes it: strings, numbers and booleans are JSON's."""
+def default_of(field: FieldInfo) -> Any:
+    """A field's default as plain data: of a table only what differs from the table's own; None where there is none."""
+    if field.is_required():
+        return None
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, BaseModel):
+        return default.model_dump(mode="json", exclude_unset=True)
+    if isinstance(default, list):
+        return [one.model_dump(mode="json") if isinstance(one, BaseModel) else one for one in default]
+    return str(default) if isinstance(default, Path) else default
+
+
+def _header(name: str) -> str:
+    fields = [model.model_fields[name] for model in CONFIGS.values() if name in model.model_fields]
+    return f"[[{name}]]" if get_origin(fields[0].annotation) is list else f"[{name}]"
+
+
+def _only(users: Iterable[str]) -> str:
+    users = list(users)
+    return "" if len(users) == len(CONFIGS) else f" Only for {', '.join(users)}."
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _toml(value: Any, *, lines: bool = False) -> str:
+    """A value as TOML writes it: strings, numbers and booleans are JSON's; with `lines`, a long text on its own."""
+    if lines and isinstance(value, str) and "\n" in value:
+        escaped = value.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+        return f'"""\n{escaped}"""'
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + " }"
     return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
 
 
@@ -104,7 +178,9 @@ def _type(kind: Any) -> str:
         return ", ".join(f"`{json.dumps(value)}`" for value in arguments)
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(_type(one) for one in arguments if one is not NoneType))
-    if origin is dict:
+    if origin is list:
+        return "tables"
+    if origin is dict or (inspect.isclass(kind) and issubclass(kind, BaseModel)):
         return "table"
     words = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
     return words.get(kind, str(kind))

@@ -2,18 +2,24 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.config_pages import configuration_markdown, section_of, starter_toml
 from flows.load_config import CONFIGS, load_config, parse_config
+from flows.prepare import check_inputs
 
 ROOT = Path(__file__).parents[2]
+SHIPPED = sorted((ROOT / "deployments" / "configs").glob("*.toml"))
+REQUIRED: dict[str, dict[str, Any]] = {"custom": {"build_loss": "algorithms:build_loss"}}
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_a_starter_means_exactly_the_defaults(algorithm: str) -> None:
-    assert parse_config(tomllib.loads(starter_toml(algorithm))) == (algorithm, CONFIGS[algorithm]())
+    required = REQUIRED.get(algorithm, {})
+    table = tomllib.loads(starter_toml(algorithm))
+    assert parse_config(table | required) == (algorithm, CONFIGS[algorithm](**required))
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
@@ -28,11 +34,29 @@ def test_a_starter_names_every_field_and_explains_those_that_need_it(algorithm: 
                 assert its.description.split()[0] in text
 
 
+def test_a_table_that_is_absent_by_default_is_there_to_be_uncommented() -> None:
+    text = starter_toml("custom")
+    commented = text[text.index("# [teacher]") :].splitlines()
+    assert all(line.startswith("# ") for line in commented)
+    uncommented = "\n".join(line.removeprefix("# ") for line in commented if " = " in line or "[" in line)
+    assert tomllib.loads(uncommented) == {"teacher": {"session": "shared"}}
+
+
 def test_docs_configuration_is_made_from_the_models() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text() == configuration_markdown(), "regenerate it: make docs"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "deployments" / "configs").glob("*.toml")), ids=lambda path: path.stem)
-def test_a_shipped_configuration_is_valid(path: Path) -> None:
-    algorithm, config = load_config(path)
+def test_every_algorithm_has_a_configuration_that_is_shipped() -> None:
+    assert set(CONFIGS) <= {path.stem for path in SHIPPED}
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_configuration_is_its_algorithms_and_proves_its_data_template_and_rewards(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)  # paths in a configuration are seen from where it is run
+    # The tiny model's files are made here; everything else is checked as it is shipped.
+    algorithm, config = load_config(path, ["model.name=tiny"])
     assert type(config) is CONFIGS[algorithm]
+    assert path.stem in {algorithm, "demo-grpo-addition"}
+    check_inputs(algorithm, config)
