@@ -46,7 +46,9 @@ def test_every_mistake_is_listed_at_once(tmp_path: Path) -> None:
     ("table", "said"),
     [
         ({"algorithm": "grop"}, "did you mean 'grpo'?"),
-        ({}, "algorithm = None: known: grpo, sft"),
+        ({}, 'algorithm is missing: begin with algorithm = "grpo"'),
+        ({"algorithm": ["grpo"]}, "algorithm = ['grpo'] is unknown"),
+        ({"algorithm": "custom"}, 'build_loss is missing: "module:function"'),
         ({"algorithm": "grpo", "lora": {"rnk": 2}}, "unknown field 'lora.rnk': did you mean 'rank'? known: "),
         ({"algorithm": "grpo", "rewards": [{"fn": "exact"}]}, "unknown field 'rewards.0.fn'"),
         ({"algorithm": "grpo", "name": "../escape"}, "name = '../escape'"),
