@@ -18,6 +18,7 @@ from flows.outcome import Block, Start
 from flows.prepared import problem_of
 from flows.rollout import Rollouts, describe, draw_for_cycle, score_groups
 from tasks.examples import Example
+from tasks.prompt_templates import prompt_tokens_or_none
 from tasks.scoring import Group
 from tasks.ttt_prompts import start_prompt
 
@@ -25,8 +26,8 @@ from tasks.ttt_prompts import start_prompt
 async def attempts_from(cycle: Cycle, config: TttConfig, states: Sequence[Solution]) -> tuple[Rollouts, list[Solution]]:
     """One scored group of attempts from each state, and the states they really started from.
 
-    A state is the bare problem, or an earlier solution to improve on; one that leaves no room for a reply
-    behind it gives way to the bare problem.
+    A state is the bare problem, or an earlier solution to improve on; one that leaves no room for a reply behind it, or
+    spells out a special token, gives way to the bare problem.
     """
     inputs = cycle.attempt.inputs
     problem = problem_of(inputs.data.train, config)
@@ -35,7 +36,8 @@ async def attempts_from(cycle: Cycle, config: TttConfig, states: Sequence[Soluti
         bare = not config.reuse or state == ROOT
         messages = problem.messages if bare else start_prompt(problem, state.text, state.reward, config.template)
         example = replace(problem, messages=messages)
-        fits = len(inputs.renderer.prompt_tokens(example)) < inputs.context_tokens
+        tokens = prompt_tokens_or_none(inputs.renderer, messages)
+        fits = tokens is not None and len(tokens) < inputs.context_tokens
         starts.append((ROOT, problem) if bare or not fits else (state, example))
     drawn = await draw_for_cycle(cycle, [example for _, example in starts], [config.group_size] * len(starts))
     pairs = [(state, group) for (state, _), group in zip(starts, drawn, strict=True) if group is not None]

@@ -155,6 +155,7 @@ async def _require_scorable(field: str, terms: Sequence[RewardTerm], examples: S
     """Try every term that compares with the answer on the answers themselves: one that scores none never will."""
     with as_config_error():
         rewards.check_spec(terms)
+        rewards.check_examples(terms, examples)
     for term in terms:
         if not rewards.needs_answer([term]):
             continue

@@ -180,7 +180,7 @@ def feedback_source(config: SdpoConfig) -> FeedbackSource:
     Raises:
         ValueError: `feedback` names no source.
     """
-    return resolve(config.feedback, reward=_term(config.rewards[0]))
+    return resolve(config.feedback, success=config.success_reward, reward=_term(config.rewards[0]))
 
 
 def evaluation_terms(config: FlowConfig) -> list[RewardTerm]:

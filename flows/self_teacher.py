@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from flows.attempt import Attempt
 from flows.config import OpsdConfig, SdpoConfig
 from flows.cycles import Cycle
 from flows.prepared import feedback_source
 from flows.teacher import Prompts
-from tasks.examples import Example, Message
 from tasks.feedback import feedback_for
+from tasks.prompt_templates import prompt_tokens_or_none
 from tasks.scoring import Group
 from tasks.teacher_prompts import demonstration_prompt, feedback_prompt
 
@@ -22,16 +21,16 @@ def demonstration_prompts(attempt: Attempt, config: OpsdConfig, groups: Sequence
     prompts: list[list[list[int] | None]] = []
     for group in groups:
         messages = demonstration_prompt(group.example, config.template, field=config.demonstration_field)
-        prompts.append([_tokens(attempt, group.example, messages)] * len(group.sequences))
+        prompts.append([prompt_tokens_or_none(attempt.inputs.renderer, messages)] * len(group.sequences))
     return prompts
 
 
 async def feedback_prompts(cycle: Cycle, config: SdpoConfig, groups: Sequence[Group]) -> Prompts:
     """The question with each attempt and the feedback on it; attempts without feedback are counted by reason."""
-    attempt = cycle.attempt
+    renderer = cycle.attempt.inputs.renderer
     missing: Counter[str] = Counter()
     source = feedback_source(config)
-    feedback = await feedback_for(groups, source, renderer=attempt.inputs.renderer, pool=attempt.pool, missing=missing)
+    feedback = await feedback_for(groups, source, renderer=renderer, pool=cycle.attempt.pool, missing=missing)
     cycle.metrics |= {f"no_feedback/{reason}": count for reason, count in missing.items()}
     prompts: list[list[list[int] | None]] = []
     for group, of_group in zip(groups, feedback, strict=True):
@@ -39,9 +38,5 @@ async def feedback_prompts(cycle: Cycle, config: SdpoConfig, groups: Sequence[Gr
             None if said is None else feedback_prompt(group.example, text, said, config.template)
             for text, said in zip(group.texts, of_group, strict=True)
         ]
-        prompts.append([None if one is None else _tokens(attempt, group.example, one) for one in messages])
+        prompts.append([None if one is None else prompt_tokens_or_none(renderer, one) for one in messages])
     return prompts
-
-
-def _tokens(attempt: Attempt, example: Example, messages: tuple[Message, ...]) -> list[int]:
-    return attempt.inputs.renderer.prompt_tokens(replace(example, messages=messages))

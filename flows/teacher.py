@@ -40,10 +40,10 @@ def teacher_spec(attempt: Attempt, section: TeacherConfig) -> RunSpec:
 
 @inner_flow("open-teacher", run_name="open {name}")
 async def open_frozen_run(attempt: Attempt, name: str, spec: RunSpec, session: str = "main") -> Run:
-    """Create the second run and take its one snapshot."""
-    run = await attempt.side_run(name, spec, session=session)
-    await current_sampler(run)
-    return run
+    """Create the second run. Its one snapshot is taken by whoever first asks for log-probs: DPO, which asks by
+    `forward`, needs none.
+    """
+    return await attempt.side_run(name, spec, session=session)
 
 
 async def open_teacher(attempt: Attempt, section: TeacherConfig) -> Run:

@@ -203,6 +203,7 @@ class SdpoConfig(DistillConfig):
         description='"verifier" (what was read and whether it is right), "verifier:reveal" (and the answer), "sibling" '
         '(a successful attempt of the group), "field:NAME", "constant:TEXT", or your own "module:function".',
     )
+    success_reward: float = Field(1.0, description="The reward from which on an attempt counts as right.")
 
 
 class DpoConfig(FlowConfig):

@@ -61,7 +61,6 @@ class ModelConfig(Section):
         None,
         description='"chatml" (no system prompt), or the path of a Jinja file; default: the model\'s own template.',
     )
-
     initial_state_id: str | None = Field(
         None, description="Saved state to start from (weights only, a fresh optimizer); default: the base model."
     )
@@ -86,7 +85,8 @@ class DataConfig(Section):
 
     source: str = Field(
         "addition-1digit",
-        description="A shipped set (addition-1digit, addition-2digit, capitals), the path of a JSONL file with "
+        description="A shipped set (addition-1digit, addition-2digit, capitals; for DPO "
+        "addition-1digit-preferences), the path of a JSONL file with "
         '`prompt` or `messages` and `answer`, or "reasoning-gym:TASK".',
     )
     heldout: str | None = Field(None, description="JSONL file of held-out examples; default: split the source.")
@@ -114,7 +114,9 @@ class RewardConfig(Section):
     """One reward function; several are summed by weight."""
 
     function: str = Field(
-        "number", description='exact, number, contains, regex, length, or your own "module:function".'
+        "number",
+        description="exact, number, contains, regex, length, soft_overlong, math_verify (extra `math`), "
+        'reasoning_gym (extra `reasoning`), or your own "module:function".',
     )
     weight: Annotated[float, Field(ge=-1e6, le=1e6)] = Field(1.0, description="Factor in the weighted sum.")
     finish_bonus: Fraction = Field(
