@@ -23,6 +23,10 @@ from tasks.run import Opaque
 from tasks.scoring import Group
 
 
+EXHAUSTED = "resample_exhausted"
+"""Why a completion that was good is not trained on: caps were reached before its group, or the batch, was complete."""
+
+
 class ResampleExhaustedError(RuntimeError):
     """Rounds or operations are used up, and `resample.on_exhausted` is "fail"."""
 
@@ -133,6 +137,15 @@ class Round:
                 for sequence, reward in zip(group.sequences, group.rewards, strict=True)
             ]
 
+    def to_train(self) -> list[Group]:
+        """The complete groups, if the batch is complete or may be partial; what else was kept counts as dropped."""
+        complete = [slot for slot in self.slots if slot.complete]
+        if len(complete) < len(self.slots) and self.config.resample.on_exhausted != "train_partial":
+            complete = []
+        if left := sum(len(slot.verdict.sequences) for slot in self.slots if slot not in complete):
+            self.dropped[EXHAUSTED] += left
+        return [slot.group() for slot in complete]
+
     def row(self, first_cursor: int) -> Row:
         """Rounds, billed operations, prompts used up and completions dropped, as metrics."""
         dropped = self.dropped + sum((slot.verdict.dropped for slot in self.slots), Counter[str]())
@@ -165,23 +178,22 @@ async def resample(cycle: Cycle, config: DapoConfig, first_prompt: int) -> Opaqu
     state = Round(cycle, config, first_prompt)
     while state.rounds <= config.resample.max_rounds and (slots := state.pending()):
         await state.draw(slots)
+    missing = sum(not slot.complete for slot in state.slots)
+    groups = state.to_train()
     describe(cycle, state.drawn, state.failures)
     cycle.metrics |= state.row(first_prompt)
-    complete = [slot.group() for slot in state.slots if slot.complete]
-    missing = len(state.slots) - len(complete)
     if not missing:
-        return Opaque(complete)
+        return Opaque(groups)
     said = (
         f"cycle {cycle.label}: {missing} of {len(state.slots)} groups are incomplete after {state.rounds - 1} rounds "
         f"and {state.operations} operations of resampling"
     )
-    section = config.resample
-    if section.on_exhausted == "fail":
+    on_exhausted = config.resample.on_exhausted
+    if on_exhausted == "fail":
         raise ResampleExhaustedError(
             f"{said}; raise resample.max_rounds or resample.max_operations, or set resample.on_exhausted"
         )
-    get_run_logger().warning("%s: %s", said, section.on_exhausted)
-    if section.on_exhausted == "skip":
-        cycle.metrics["skipped/resample_exhausted"] = 1
-        return Opaque([])
-    return Opaque(complete)
+    get_run_logger().warning("%s: %s", said, on_exhausted)
+    if not groups:
+        cycle.metrics[f"skipped/{EXHAUSTED}"] = 1
+    return Opaque(groups)

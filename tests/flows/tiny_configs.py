@@ -18,30 +18,43 @@ TINY: dict[str, Any] = {
 # Short replies are rewarded, which the tiny model learns at once.
 SHORT = [{"function": "length", "arguments": {"target": 4}}]
 
+# What a taught model is rewarded for: an answer that is right, and not too long.
+MIXED = [{"function": "number"}, {"function": "length", "arguments": {"target": 3}}]
+
 OWN: dict[str, dict[str, Any]] = {
     "sft": {"batch_size": 4},
     "dpo": {"batch_size": 4, "data": {"source": "addition-1digit-preferences"}},
-    "sdpo": {"rewards": SHORT},
-    "custom": {"rewards": SHORT, "build_loss": "algorithms:build_loss"},
-    "ttt": {"rewards": SHORT, "groups_per_cycle": 2, "group_size": 4},
+    "custom": {"build_loss": "algorithms:build_loss"},
+    "ttt": {"groups_per_cycle": 2, "group_size": 4},
 }
-"""What an algorithm needs beyond two groups of four short replies."""
+"""What an algorithm needs beyond two groups of four completions."""
 
 
-def tiny_config(algorithm: str, folder: Path, **fields: Any) -> FlowConfig:
-    """Two cycles in one block of any algorithm; `fields` replace whole tables."""
+def tiny_config(
+    algorithm: str, folder: Path, *, provider: str = "local", state_id: str | None = None, **fields: Any
+) -> Any:
+    """Two cycles in one block of any algorithm; `fields` replace whole tables.
+
+    `state_id`: a model that has been taught to answer, where training starts; of opd it is the teacher.
+    """
+    known = CONFIGS[algorithm].model_fields
     small: dict[str, Any] = {
         **TINY,
         "name": f"tiny-{algorithm}",
         "output_dir": folder,
+        "model": {"name": "tiny", "provider": provider},
         "cycles": 2,
-        "save_every": 2,
+        "save_every": 1_000_000,
         "evaluation": {"enabled": False},
     }
-    if "groups_per_cycle" in CONFIGS[algorithm].model_fields:
+    if "groups_per_cycle" in known:
         small |= {"groups_per_cycle": 2, "group_size": 4}
-    if "rewards" in CONFIGS[algorithm].model_fields:
-        small["rewards"] = SHORT
+    if "rewards" in known:
+        small["rewards"] = MIXED
+    if state_id and algorithm == "opd":
+        small["teacher"] = {"state_id": state_id}
+    elif state_id:
+        small["model"]["initial_state_id"] = state_id
     return CONFIGS[algorithm].model_validate({**small, **OWN.get(algorithm, {}), **fields})
 
 
