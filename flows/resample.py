@@ -22,7 +22,6 @@ from tasks.examples import Example
 from tasks.run import Opaque
 from tasks.scoring import Group
 
-
 EXHAUSTED = "resample_exhausted"
 """Why a completion that was good is not trained on: caps were reached before its group, or the batch, was complete."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flows.config import CONFIGS, FlowConfig, GrpoConfig, SftConfig
+from flows.config import CONFIGS, GrpoConfig, SftConfig
 
 TINY: dict[str, Any] = {
     "model": {"name": "tiny"},
