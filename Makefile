@@ -38,6 +38,7 @@ bench: .venv/installed-test
 docs: .venv/installed-test
 	$(BIN)/python -m tasks.glossary > docs/metrics.md
 	$(BIN)/python -m cli.config_pages > docs/configuration.md
+	$(BIN)/python -m cli.algorithm_pages
 
 lock: .venv/installed-test
 	(sed '/^[^#]/,$$d' requirements.lock; $(PIP) freeze --exclude-editable --exclude torch | grep -v '^nvidia-') > lock.new

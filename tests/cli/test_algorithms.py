@@ -1,0 +1,119 @@
+"""`whitney algorithms` and the pages that it shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from algorithms import ALGORITHMS, PROVIDER_LOSS_SUPPORT
+from cli.algorithm_numbers import NUMBERS, numbers
+from cli.algorithm_pages import docstring_parts, files, page
+from cli.algorithms import PAGES
+from cli.app import run_command
+from flows.config import CONFIGS
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the command prints."""
+    assert run_command(["algorithms", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_table_says_what_every_algorithm_sends_and_what_refuses_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = asked(capsys)
+    assert [name for name in ALGORITHMS if f"│ {name} " not in shown] == []
+    words = set(re.split(r"[\s│]+", shown))
+    assert {loss for row in ALGORITHMS.values() for loss in row.losses} <= words
+    assert "tinker: has no gspo" in shown
+    assert "modal: has no sapo" in shown
+    assert "a teacher whose" in shown
+
+
+def test_json_is_a_list_with_everything_an_agent_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["name"]: row for row in json.loads(asked(capsys, "--json"))}
+    assert list(rows) == list(ALGORITHMS)
+    for name, row in rows.items():
+        assert row["operations"] == list(ALGORITHMS[name].operations)
+        assert row["losses"] == list(ALGORITHMS[name].losses)
+        assert row["refuses"] == list(ALGORITHMS[name].refuses)
+        assert set(row["losses_by_provider"]) == set(PROVIDER_LOSS_SUPPORT)
+        assert row["title"]
+        assert row["contract"]
+        assert row["operations_per_cycle"]
+        assert row["paper"]
+    assert rows["dppo"]["options"]["delta_low"] == 0.2
+    assert rows["dapo"]["options"]["resample"]["max_rounds"] == 3
+    assert rows["opd"]["extra_runs"] == ["teacher"]
+
+
+def test_a_name_shows_its_page_and_as_json_the_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(capsys, "rloo") == page("rloo")
+    assert json.loads(asked(capsys, "rloo", "--json"))["name"] == "rloo"
+
+
+def test_an_unknown_name_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["algorithms", "gpro"]) == 2
+    assert "algorithm 'gpro' is unknown: did you mean 'grpo'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["dpo"], ["dpo", "--json"]], ids=" ".join)
+def test_it_loads_neither_prefect_nor_torch_nor_pydantic(arguments: list[str]) -> None:
+    code = f"import sys; from cli.app import run_command; status = run_command(['algorithms', *{arguments}]); "
+    code += "sys.exit(status or ', '.join({'prefect', 'torch', 'pydantic'} & set(sys.modules)) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_docs_algorithms_is_made_from_the_code() -> None:
+    made = files()
+    stale = [path.name for path, text in made.items() if not path.is_file() or path.read_text() != text]
+    assert stale == [], "regenerate them: make docs"
+    assert {path.name for path in PAGES.iterdir()} == {path.name for path in made}
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "custom"])
+def test_a_page_has_every_part_of_its_algorithms_docstring(name: str) -> None:
+    parts = docstring_parts(name)
+    asked_for = ("Contract", "Maths", "Loss per provider", "Fails closed when", "Deviates from the paper by", "Paper")
+    assert tuple(parts) == asked_for
+    text = page(name)
+    assert [part for part in parts.values() if part not in text] == []
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_page_shows_the_loop_and_names_every_option(name: str) -> None:
+    text = page(name)
+    assert f"async def {name}_cycles(" in text
+    assert "for cycle in cycles:" in text
+    own = json.loads((PAGES / "options.json").read_text())[name]
+    assert [option for option in own if f"`{option}`" not in text and f"`[{option}]`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("grpo", ["1.291", "−0.7746"]),
+        ("grpo_nostd", ["0.625", "−0.375"]),
+        ("rloo", ["0.7143", "−0.4286"]),
+        ("maxrl", ["1.6667", "−1"]),
+        ("ttt", ["6.3891", "−0.6805", "2.5532", "11.8487", "−0.798"]),
+        ("dpo", ["0.5544"]),
+        ("gspo", ["1.1052", "−2.2103"]),
+        ("opd", ["0.5"]),
+        ("dapo", ["| 90 | −0.5 |", "| 79 | 0 |", "| 101 | −1 |"]),
+        ("cispo", ["| 6 | 6 | 4 | −4 |"]),
+    ],
+)
+def test_worked_numbers_are_the_published_ones(name: str, published: list[str]) -> None:
+    shown = "\n".join(numbers(name))
+    assert [number for number in published if number not in shown] == []
+
+
+def test_only_algorithms_have_worked_numbers() -> None:
+    assert set(NUMBERS) <= set(ALGORITHMS)
