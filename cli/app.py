@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import NoReturn
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, MissingArgumentError
 
 from cli.failures import INTERRUPTED, USER_MISTAKE, CommandFailedError, is_user_mistake
 
@@ -27,10 +27,12 @@ app = App(
 app.command("cli.demo:demo", name="demo", help="Watch a small model learn to add: gateway, Prefect, GRPO, one command.")
 app.command("cli.run:run", name="run", help="Train what a configuration says.")
 app.command("cli.init:init", name="init", help="Write a commented configuration to start from.")
+app.command("cli.algorithms:algorithms", name="algorithms", help="Which algorithms there are, and what each needs.")
 app.command("cli.serve:serve", name="serve", help="Serve Whitney on this machine, training on its CPU.")
 app.command("cli.smoke:smoke", name="smoke", help="Prove on a live endpoint that operations mean what we think.")
 app.command("cli.reap:reap", name="reap", help="Close a session that was left open.")
 app.command("cli.model:model", name="model", help="Where a model's folder is; transformers and peft load it.")
+app.command("cli.mcp_server:mcp", name="mcp", help="Serve coding agents over stdio (Model Context Protocol).")
 app.command("cli.doctor:doctor", name="doctor", help="Check versions, key, gateway, Prefect, model cache and disk.")
 
 
@@ -81,6 +83,10 @@ def run_command(arguments: Sequence[str]) -> int:
 
 def _told(error: CycloptsError) -> str:
     """A mistake in a command line. `serve` has a pydantic model for its flags, whose own words are for programmers."""
+    if isinstance(error, MissingArgumentError) and error.argument is not None and error.argument.required:
+        command = " ".join(("whitney", *(error.command_chain or ())))
+        name = error.argument.name.removeprefix("--").upper()
+        return f"{name} is missing: {command} {name}; `{command} --help` says what it is"
     if error.__cause__ is None:
         return str(error)
     from pydantic import ValidationError

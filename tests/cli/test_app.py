@@ -11,11 +11,13 @@ from cli.app import run_command
 from cli.failures import CommandFailedError, UsageError, interruptible, is_user_mistake
 from whitney.errors import OperationFailedError
 
+COMMANDS = ("demo", "run", "init", "algorithms", "serve", "smoke", "reap", "model", "mcp", "doctor")
+
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(command in shown for command in ("demo", "run", "init", "serve", "smoke", "reap", "model", "doctor"))
+    assert all(command in shown for command in COMMANDS)
 
 
 def test_help_loads_neither_prefect_nor_torch() -> None:
@@ -28,10 +30,11 @@ def test_help_loads_neither_prefect_nor_torch() -> None:
     ("arguments", "message"),
     [
         (["rnu"], 'Unknown command "rnu". Did you mean "run"?'),
-        (["run"], "requires an argument"),
+        (["run"], "CONFIG is missing: whitney run CONFIG"),
+        (["run", "x.toml", "--name"], "--name requires an argument"),
         (["run", "x.toml", "--sett", "a=1"], "--sett"),
         (["run", "no-such.toml"], "no-such.toml: no such file"),
-        (["init", "gpro"], "unknown algorithm 'gpro': did you mean 'grpo'? known: grpo, sft"),
+        (["init", "gpro"], "unknown algorithm 'gpro': did you mean 'grpo'? known: cispo, custom, "),
         (["serve", "--port", "70000"], "--port 70000: Input should be less than or equal to 65535"),
         (["serve", "--delays", "{"], "Invalid value for --delays"),
         (["serve", "--provider", "openai"], "--provider openai: Input should be 'local'"),

@@ -1,0 +1,170 @@
+"""`whitney mcp`: what a coding agent needs of the command line, as tools of the Model Context Protocol over stdio.
+
+Thin on purpose: `check` is what `whitney run` does before it allocates anything, `run` is `whitney run` in a process of
+its own, and `status` reads the run folder that it writes. No tool takes a key, and none returns one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from cli.failures import UsageError, is_user_mistake
+
+INSTRUCTIONS = """\
+Post-training of language models over the Whitney API. Read `capabilities` before anything else, then `algorithms`;
+start from the configuration file that an algorithm names; `check` it, which allocates nothing; then `run`. An algorithm
+that a provider refuses is not to be replaced by another that looks like it: say what is missing."""
+LAST_CYCLES = 5
+LOG_LINES = 20
+
+Answer = dict[str, Any]
+
+
+def mcp() -> int:
+    """Serve coding agents over stdio (Model Context Protocol), until the client hangs up.
+
+    Tools: capabilities, algorithms, check, run, status. The endpoint is what WHITNEY_BASE_URL and WHITNEY_API_KEY name,
+    as for `whitney run`; runs are written below the current folder.
+    """
+    if find_spec("mcp") is None:
+        raise UsageError("the extra 'mcp' is not installed: pip install 'whitney-pipelines[mcp]'")
+    from mcp.server import MCPServer
+
+    from cli.prefect_setup import configure
+
+    configure(verbose=False)
+    tools = Tools()
+    server: MCPServer[Any] = MCPServer("whitney", instructions=INSTRUCTIONS, log_level="WARNING")
+    for tool in (tools.capabilities, tools.algorithms, tools.check, tools.run, tools.status):
+        server.tool()(tool)
+    server.run("stdio")
+    return 0
+
+
+class Tools:
+    """The tools; it remembers the processes that it has started."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Path, subprocess.Popen[bytes]] = {}
+
+    async def capabilities(self) -> Answer:
+        """What the configured endpoint serves: provider, model, operations, context, LoRA rank, loss reduction."""
+        from algorithms.losses import PROVIDER_LOSS_SUPPORT
+        from whitney.client import WhitneyClient
+        from whitney.settings import resolve_settings
+
+        with told():
+            async with WhitneyClient(resolve_settings().model_copy(update={"retry_deadline_s": 15.0})) as client:
+                rows = (await client.capabilities()).rows
+        return {
+            "rows": [row.model_dump(mode="json") for row in rows],
+            "losses_by_provider": {name: sorted(losses) for name, losses in PROVIDER_LOSS_SUPPORT.items()},
+            "note": "losses are a table kept by hand: the endpoint publishes none",
+        }
+
+    async def algorithms(self, name: str | None = None) -> Answer:
+        """All algorithms: contract, operations, losses, what refuses them, options. With a name: also its page."""
+        from algorithms.registry import ALGORITHMS, algorithm
+        from cli.algorithms import described, page_of
+
+        if name is None:
+            return {"algorithms": described(list(ALGORITHMS.values()))}
+        with told():
+            row = algorithm(name)
+        return {**described([row])[0], "page": page_of(row)}
+
+    async def check(self, config: str, overrides: list[str] | None = None) -> Answer:
+        """Check a configuration file with everything that needs no endpoint: fields, losses, data, template, rewards.
+
+        Allocates nothing. `overrides` are `field.name=value`, put over the file's. Answers with all of its fields.
+        """
+        from flows.load_config import load_config
+        from flows.prepare import check_inputs
+
+        with told():
+            algorithm, checked = load_config(Path(config), overrides or [])
+            await asyncio.to_thread(check_inputs, algorithm, checked)
+        return {"algorithm": algorithm, "config": checked.model_dump(mode="json")}
+
+    async def run(self, config: str, name: str | None = None, overrides: list[str] | None = None) -> Answer:
+        """Check a configuration and start training it in a process of its own, which goes on when this server ends.
+
+        Answers at once with the run folder, for `status`. Without an endpoint it trains on this machine.
+        """
+        checked = await self.check(config, overrides)
+        name = name or f"{checked['algorithm']}-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = Path(checked["config"]["output_dir"]) / name
+        if folder.exists():
+            raise _tool_error(f"{folder} is there already: name another run")
+        log = Path(".whitney") / "mcp" / f"{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        settings = [word for override in overrides or [] for word in ("--set", override)]
+        command = [sys.executable, "-m", "cli", "run", config, *settings, "--name", name]
+        with log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: ASYNC220 - it is left to itself, not waited for
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self._runs[folder] = process
+        return {
+            "run_folder": str(folder),
+            "log": str(log),
+            "pid": process.pid,
+            "to_stop": f"kill -INT {process.pid}: it closes its session",
+        }
+
+    def status(self, run_folder: str) -> Answer:
+        """How a run stands: its last cycles and, once it has ended, its summary; the end of its log if it failed."""
+        folder = Path(run_folder)
+        process = self._runs.get(folder)
+        if process is None and not folder.is_dir():
+            raise _tool_error(f"{folder}: there is no such run folder")
+        rows = [json.loads(line) for line in _text(folder / "metrics.jsonl").splitlines()]
+        summary = json.loads(_text(folder / "summary.json") or "null")
+        state = _state(process, summary)
+        log = _text(Path(".whitney") / "mcp" / f"{folder.name}.log").splitlines() if state.startswith("failed") else []
+        return {
+            "state": state,
+            "cycles": len(rows),
+            "last_cycles": rows[-LAST_CYCLES:],
+            "summary": summary,
+            "log": log[-LOG_LINES:],
+        }
+
+
+def _state(process: subprocess.Popen[bytes] | None, summary: Answer | None) -> str:
+    code = None if process is None else process.poll()
+    if code:
+        return f"failed, exit status {code}"
+    if summary:
+        return "finished"
+    return "running" if process is not None else "without a summary: another process trains it, or it ended early"
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """A mistake of the caller's, as the sentence that the command line would print."""
+    try:
+        yield
+    except Exception as error:
+        if is_user_mistake(error) or isinstance(error, ValueError):
+            raise _tool_error(str(error)) from error
+        raise
+
+
+def _tool_error(message: str) -> Exception:
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    return ToolError(message)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
