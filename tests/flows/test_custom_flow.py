@@ -1,0 +1,166 @@
+"""A user's own `build_loss`: a short file outside the project that trains, asks, and is held to its contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flow_probes import Taught, descendants, first_attempt, ledger, metrics, sent_payloads, sessions_of, task_names
+from tiny_configs import tiny_config
+
+import flows
+from flows.build_loss import OperationClient, join
+from flows.config import ConfigError
+from gateway.launch import GatewayProcess
+
+SYNC = """
+from algorithms import completion_logprobs, forward_backward_payload, group_mean_advantages, rl_datum
+
+def build_loss(sample, cycle, request, ctx):
+    prompt, data = request["prompt"]["token_ids"], []
+    advantages = group_mean_advantages([one["reward"] for one in sample["sequences"]])
+    for one, advantage in zip(sample["sequences"], advantages):
+        asked = {"input": {"token_ids": [*prompt, *one["tokens"]]}}
+        answer = ctx.client.sampler_operation(ctx.teacher_run_id, ctx.teacher_sampler_id, "logprobs", asked)
+        gaps = [t - s for t, s in zip(completion_logprobs(answer["logprobs"], len(one["tokens"])), one["logprobs"])]
+        data.append(rl_datum(prompt, one["tokens"], one["logprobs"], [advantage + 0.1 * gap for gap in gaps]))
+    return forward_backward_payload(data, "importance_sampling")
+"""
+
+# C = Σ lp², by gradient weights: the datums of a greedy reply, pushed to where its log-probs are 0.
+ASYNC = """
+from algorithms import forward_backward_payload, sft_datum, weighted_data
+
+async def build_loss(sample, cycle, request, ctx):
+    ask = {**request, "num_samples": 1, "sampling_params": {**request["sampling_params"], "temperature": 0.0}}
+    greedy = (await ctx.client.sampler_operation(ctx.run_id, ctx.sampler_id, "sample", ask))["sequences"][0]
+    data = [sft_datum(request["prompt"]["token_ids"], greedy["tokens"])]
+    payload = forward_backward_payload(data, "cross_entropy")
+    outputs = (await ctx.client.run_operation(ctx.run_id, "forward", payload))["loss_outputs"]
+    gradients = [[2 * lp for lp in output["logprobs"]["values"]] for output in outputs]
+    return forward_backward_payload(weighted_data(data, gradients), "cross_entropy")
+"""
+
+
+@pytest.fixture
+def written(local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes a module outside the project, where Python finds it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def written(name: str, text: str) -> str:
+        (tmp_path / f"{name}.py").write_text(text)
+        return f"{name}:build_loss"
+
+    return written
+
+
+async def test_a_synchronous_function_trains_and_what_it_asks_is_billed_and_visible(
+    written: Any, local: GatewayProcess, taught: Taught, tmp_path: Path
+) -> None:
+    config = tiny_config(
+        "custom",
+        tmp_path / "runs",
+        state_id=(await taught("local"))["state_id"],
+        build_loss=written("my_sync_loss", SYNC),
+        teacher={"session": "own"},
+    )
+    summary = await flows.custom(config)
+    billed = ledger(local, summary["flow_run_id"])
+    assert billed["teacher"] == {"save_weights_for_sampler": 1, "logprobs": 16}
+    assert (billed["policy"]["sample"], billed["policy"]["optim_step"]) == (4, 2)
+    assert [row["datums"] for row in metrics(summary)] == [8, 8]
+    assert summary["adapter_sha256"] != (await taught("local"))["adapter_sha256"]
+    (block,) = [run for run in await descendants(summary["flow_run_id"]) if run.name == "cycles 1 to 2"]
+    assert (await task_names([block])).count("build_loss logprobs") == 16
+
+
+async def test_an_asynchronous_function_sends_its_own_gradient_by_weights(
+    written: Any, local: GatewayProcess, taught: Taught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payloads = sent_payloads(monkeypatch)
+    config = tiny_config(
+        "custom",
+        tmp_path / "runs",
+        state_id=(await taught("local"))["state_id"],
+        build_loss=written("my_async_loss", ASYNC),
+        loss_function="cross_entropy",
+        cycles=6,
+        data={"source": "addition-1digit", "limit": 2},
+        optimizer={"learning_rate": 5e-3},
+    )
+    sent = len(payloads)
+    summary = await flows.custom(config)
+    operations = ledger(local, summary["flow_run_id"])["policy"]
+    assert (operations["forward"], operations["sample"], operations["optim_step"]) == (12, 24, 6)
+    (block,) = [run for run in await descendants(summary["flow_run_id"]) if run.name == "cycles 1 to 6"]
+    names = await task_names([block])
+    assert (names.count("build_loss forward"), names.count("build_loss sample")) == (12, 12)
+    steps = [payload for kind, payload in payloads[sent:] if kind == "forward_backward"]
+    # −g = −2·lp: positive, and smaller as the greedy reply becomes certain.
+    weights = [sum(sum(datum["loss_inputs"]["weights"]["values"]) for datum in step["data"]) for step in steps]
+    assert weights[0] > 0
+    assert weights[-1] < weights[0] / 2
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise ZeroDivisionError('on purpose')", r"ZeroDivisionError: on purpose|on purpose"),
+        ("return [1, 2]", r"build_loss returned list: it must return a payload"),
+        (
+            "import algorithms; return {**algorithms.build_loss(sample, cycle, request, ctx), 'loss_function': 'ppo'}",
+            r"build_loss asked for 'ppo', the configuration says loss_function = 'importance_sampling'",
+        ),
+        (
+            "ctx.client.run_operation(ctx.run_id, 'optim_step', {})",
+            r"build_loss may ask for forward, forward_backward, not 'optim_step'",
+        ),
+    ],
+)
+async def test_a_function_that_goes_wrong_fails_the_run_with_its_reason_and_closes_the_session(  # noqa: PLR0917 - fixtures
+    body: str, said: str, written: Any, taught: Taught, tmp_path: Path
+) -> None:
+    name = f"wrong_loss_{tmp_path.name}"  # a module that is imported once stays
+    config = tiny_config(
+        "custom",
+        tmp_path / "runs",
+        state_id=(await taught("local"))["state_id"],
+        build_loss=written(name, f"def build_loss(sample, cycle, request, ctx):\n    {body}\n"),
+        cycles=1,
+    )
+    flow_run_id, state = await first_attempt(flows.custom, config)
+    with pytest.raises((ZeroDivisionError, ValueError), match=said):
+        await state.result()
+    (session,) = await sessions_of(flow_run_id)
+    assert session.status == "closed"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no_such_module_here:build_loss", "no_such_module_here"),
+        ("algorithms:no_such_function", "no_such_function"),
+        ("algorithms:all_zero", r"it must be a module:function called as build_loss\(sample, cycle, request, ctx\)"),
+    ],
+)
+async def test_a_function_that_cannot_be_called_is_refused_before_anything(
+    name: str, said: str, local: GatewayProcess, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        await flows.custom(tiny_config("custom", tmp_path, build_loss=name))
+    assert not list(tmp_path.iterdir())
+
+
+def test_groups_that_ask_for_different_loss_configs_are_an_error_and_equal_ones_are_joined() -> None:
+    one = {"data": ["a"], "loss_function": "ppo", "loss_config": {"clip_low_threshold": 0.8}}
+    assert join([one, {**one, "data": ["b"]}], "ppo").data == ["a", "b"]
+    with pytest.raises(ValueError, match=r"for one group and .* for another: one optimizer step has one loss"):
+        join([one, {**one, "loss_config": {"clip_low_threshold": 0.7}}], "ppo")
+
+
+async def test_a_run_that_is_not_the_flows_is_refused() -> None:
+    with pytest.raises(ValueError, match="run 'foreign' is not this flow's"):
+        await OperationClient([]).run_operation("foreign", "forward", {})
+    with pytest.raises(ValueError, match="'save_state' is no operation of a sampler"):
+        await OperationClient([]).sampler_operation("foreign", "sampler", "save_state", {})
