@@ -118,7 +118,7 @@ async def test_an_asynchronous_function_sends_its_own_gradient_by_weights(
         ),
     ],
 )
-async def test_a_function_that_goes_wrong_fails_the_run_with_its_reason_and_closes_the_session(  # noqa: PLR0917 - fixtures
+async def test_a_function_that_goes_wrong_fails_the_run_with_its_reason_and_closes_the_session(
     body: str, said: str, written: Any, taught: Taught, tmp_path: Path
 ) -> None:
     name = f"wrong_loss_{tmp_path.name}"  # a module that is imported once stays
