@@ -208,7 +208,7 @@ def index() -> str:
 
 def index_table(folder: str) -> Iterator[str]:
     """The table of algorithms; `folder` is where the pages are, seen from the page that holds the table."""
-    yield "| | | losses | extra runs | refused |"
+    yield "| algorithm | what makes it this one | losses | extra runs | refused |"
     yield "|---|---|---|---|---|"
     for row in ALGORITHMS.values():
         cells = (row.contract, losses_in_words(row), ", ".join(row.extra_runs), "; ".join(row.refuses))

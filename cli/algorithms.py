@@ -70,21 +70,18 @@ def described(rows: list[Algorithm]) -> list[dict[str, Any]]:
 
 
 def losses_in_words(row: Algorithm) -> str:
-    """The losses by provider, providers that send the same ones together: "gspo (modal, local); not on tinker"."""
+    """The losses by provider, providers that send the same ones together: "gspo (modal, local)"."""
     if not row.losses:
         return "what your function asks for"
     together: dict[tuple[str, ...], list[str]] = {}
     for provider, losses in row.losses_by_provider.items():
         together.setdefault(losses, []).append(provider)
-    nowhere = together.pop((), [])
-    everywhere = len(together) == 1 and not nowhere
     parts = []
     for losses, providers in together.items():
-        shown = " + ".join(row.losses)
         optional = [loss for loss in losses if loss not in row.losses]
-        shown += f", optionally {', '.join(optional)}" if optional else ""
-        parts.append(shown if everywhere else f"{shown} ({', '.join(providers)})")
-    return "; ".join(parts + ([f"not on {', '.join(nowhere)}"] if nowhere else []))
+        shown = " + ".join(row.losses) + (f", optionally {', '.join(optional)}" if optional else "")
+        parts += [shown if len(together) == 1 else f"{shown} ({', '.join(providers)})"] if losses else []
+    return "; ".join(parts)
 
 
 def _show_table(rows: list[Algorithm]) -> None:

@@ -28,6 +28,8 @@ def train(algorithm: str, config: FlowConfig, console: Console) -> dict[str, Any
         KeyboardInterrupt: it was interrupted; the session has been closed.
     """
     with RunProgress(console) as progress, listening(progress):
+        if config.name and (taken := config.output_dir / config.name).exists():
+            progress.say(f"{taken} is there already: this run's folder has an ending to its name")
         try:
             flow_run = cast("Coroutine[Any, Any, dict[str, Any]]", FLOWS[algorithm](config))
             return run_until_interrupted(flow_run, say=progress.say, session=lambda: progress.session)
@@ -50,6 +52,7 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     say(f"Billed:    {operations} operations; tokens: {tokens}; open sessions: {summary['open_sessions']}")
     say(f"Run:       {summary['run_folder']}")
     say(f"Adapter:   {summary['adapter']}")
+    say(f"Artifact:  {summary['artifact_id']} (to start or to teach another run with)")
     if page := flow_run_page(summary.get("flow_run_id")):
         say(f"Prefect:   {page}")
 
