@@ -10,13 +10,14 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench docs lock
+.PHONY: help demo test lint bench learn docs lock
 
 help:
 	@echo "make demo   watch a small language model learn to add, in the terminal and in the Prefect UI"
 	@echo "make test   lint, types, import rules, tests"
 	@echo "make lint   the first three of these"
 	@echo "make bench  measure; prints a table, writes benchmarks/results.json"
+	@echo "make learn  train every algorithm on SmolLM2-135M (an hour or two); writes docs/learning.md"
 	@echo "make docs   write the pages that are made from the code"
 	@echo "make lock   pin what is installed in requirements.lock"
 
@@ -34,6 +35,9 @@ lint: .venv/installed-test
 
 bench: .venv/installed-test
 	$(BIN)/python -m benchmarks $(ARGS)
+
+learn: .venv/installed-test
+	$(BIN)/python -m benchmarks.learn $(ARGS)
 
 docs: .venv/installed-test
 	$(BIN)/python -m tasks.glossary > docs/metrics.md
