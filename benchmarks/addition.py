@@ -49,4 +49,12 @@ EXPERIMENTS = (
     _row("maxrl, mean_normalized", "estimator=mean_normalized", starter="maxrl"),
     _row("dro"),
     _row("sapo", FAST, cycles=10),
+    _row("grpo_nostd"),
+    _row("grpo_len_norm"),
+    _row("drgrpo"),
+    _row("reinforce"),
+    _row("reinforce_pp"),
+    _row("gspo", FAST, cycles=10),
+    _row("dppo", FAST, cycles=10),
+    _row("ppo_critic", cycles=16),
 )

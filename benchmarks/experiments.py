@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,11 +80,9 @@ class Experiment:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the starter's text and the settings: a finding under another one is of another experiment."""
-        parts = [self.path.read_text("utf-8"), self.settings]
-        if self.first is not None:
-            parts += [self.first.path.read_text("utf-8"), self.first.settings]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+        """Changes with what the starters say (their comments apart) and the settings: then it is another experiment."""
+        parts = [[tomllib.loads(stage.path.read_text("utf-8")), stage.settings] for stage in self.stages]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
