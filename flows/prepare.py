@@ -103,7 +103,8 @@ def check_inputs(algorithm: str, config: FlowConfig) -> None:
     """
     with as_config_error():
         check_options(algorithm, config)
-        rewards.check_spec([*reward_terms(config), *evaluation_terms(config)])
+        if terms := [*reward_terms(config), *evaluation_terms(config)]:  # preferences need none
+            rewards.check_spec(terms)
     _load(config)
 
 

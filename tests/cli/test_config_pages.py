@@ -12,6 +12,12 @@ from flows.prepare import check_inputs
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "deployments" / "configs").glob("*.toml"))
+TINY = {"model": {"name": "tiny"}}
+TO_RUN: dict[str, dict[str, Any]] = {
+    "dpo": {"data": {"source": "addition-1digit-preferences"}},
+    "opd": {"teacher": {"artifact_id": "an earlier run's"}},
+}
+"""What a starter leaves open because no default can know it."""
 REQUIRED: dict[str, dict[str, Any]] = {"custom": {"build_loss": "algorithms:build_loss"}}
 
 
@@ -20,6 +26,13 @@ def test_a_starter_means_exactly_the_defaults(algorithm: str) -> None:
     required = REQUIRED.get(algorithm, {})
     table = tomllib.loads(starter_toml(algorithm))
     assert parse_config(table | required) == (algorithm, CONFIGS[algorithm](**required))
+
+
+@pytest.mark.parametrize("algorithm", CONFIGS)
+def test_a_starter_can_be_run_once_it_is_told_what_it_cannot_know(algorithm: str) -> None:
+    table = tomllib.loads(starter_toml(algorithm))
+    known = {**TINY, **TO_RUN.get(algorithm, {}), **REQUIRED.get(algorithm, {})}
+    check_inputs(*parse_config(table | known))
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
