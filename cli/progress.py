@@ -98,6 +98,9 @@ def headline(metrics: Mapping[str, Any]) -> str:
     """The numbers of a cycle that say whether it learns."""
     shown = {
         "reward": "reward_mean",
+        "best": "best_reward",
+        "teacher KL": "teacher_kl",
+        "margin": "margin",
         "no signal": "zero_signal_fraction",
         "cut off": "length_fraction",
         "loss/token": "loss_per_token",
@@ -115,6 +118,10 @@ def measured(evaluation: Mapping[str, Any]) -> str:
         parts.append(f"greedy {evaluation['greedy_accuracy']:.1%}")
     if evaluation.get("loss") is not None:
         parts.append(f"loss {evaluation['loss']:.3f} nats per token")
+    if evaluation.get("margin") is not None:
+        share = evaluation.get("preference_accuracy")
+        told = "" if share is None else f" ({share:.1%} of the pairs positive)"
+        parts.append(f"margin {evaluation['margin']:.3f}{told}")
     return ", ".join(parts) or "nothing measured"
 
 

@@ -23,13 +23,26 @@ INK, GRID, PANEL = "#374151", "#d1d5db", "#f9fafb"
 """An image does not know its page's theme, so it brings its own background: readable in the light and the dark one."""
 
 CHARTS = (
-    ("Reward by cycle", ("reward_mean", "reward_max")),
+    ("Reward by cycle", ("reward_mean", "reward_max", "best_reward")),
+    ("Reverse KL to the teacher, nats per token", ("teacher_kl",)),
+    ("Margin of the pairs", ("margin",)),
+    ("Share of pairs whose margin is positive", ("accuracy",)),
     ("Loss by cycle, nats per token", ("loss_per_token",)),
+    ("KL from the initial weights, nats per token", ("kl_reference", "kl_reference_k3")),
+    ("Variance of returns that the critic explains", ("critic_explained_variance",)),
     ("Shares of completions and groups", ("stop_fraction", "length_fraction", "zero_signal_fraction")),
 )
+"""Titles and keys, the curve that an algorithm is about before the ones that explain it; those without a point are left
+out, so that each algorithm shows its own."""
 SHOWN = (
     "reward_mean",
+    "best_reward",
+    "teacher_kl",
+    "margin",
+    "accuracy",
     "loss_per_token",
+    "kl_reference",
+    "critic_explained_variance",
     "zero_signal_fraction",
     "length_fraction",
     "completion_tokens_mean",
@@ -143,6 +156,8 @@ def _before_after(summary: Row) -> str:
         "greedy_accuracy": "accuracy, greedy",
         "finished_fraction": "replies that ended by themselves",
         "loss": "loss, nats per token",
+        "margin": "margin of the pairs",
+        "preference_accuracy": "pairs whose margin is positive",
     }
     lines = [
         f"| {label} | {_number(before.get(key))} | {_number(after.get(key))} |"

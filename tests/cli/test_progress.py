@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from cli.progress import RunProgress
+from cli.progress import RunProgress, headline, measured
 from tasks.events import Event
 
 EVENTS = [
@@ -64,3 +64,19 @@ def test_warnings_are_shown_before_anything_is_trained(warnings: list[str]) -> N
     assert [line for line in stream.getvalue().splitlines() if line.startswith("Warning")] == [
         f"Warning: {warning}" for warning in warnings
     ]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "line"),
+    [
+        ({"teacher_kl": 2.25, "datums": 8}, "teacher KL 2.250"),
+        ({"margin": -0.125, "loss": 0.7, "loss_per_token": 3.5}, "margin -0.125  loss/token 3.500"),
+        ({"reward_mean": 0.25, "best_reward": 0.75}, "reward 0.250  best 0.750"),
+    ],
+)
+def test_a_cycle_is_told_by_the_number_that_its_algorithm_is_about(metrics: dict[str, float], line: str) -> None:
+    assert headline(metrics) == line
+
+
+def test_a_margin_is_told_with_its_share() -> None:
+    assert measured({"margin": 0.5, "preference_accuracy": 0.75}) == "margin 0.500 (75.0% of the pairs positive)"

@@ -76,6 +76,7 @@ def test_a_run_ends_with_its_numbers_and_where_everything_is(
     assert f"Whitney at {endpoint.base_url} serves local/tiny" in shown
     assert "cycle 1/2" in shown
     assert "Run:       runs/first" in shown
+    assert f"Artifact:  {json.loads(Path('runs/first/summary.json').read_text())['artifact_id']}" in shown
     summary = json.loads(Path("runs/first/summary.json").read_text())
     assert f"/runs/flow-run/{summary['flow_run_id']}" in shown
     assert summary["open_sessions"] == 0
@@ -102,10 +103,22 @@ def metrics_of(name: str, config: Path, *overrides: str) -> list[dict[str, float
     return [json.loads(line) for line in Path(f"runs/{name}/metrics.jsonl").read_text().splitlines()]
 
 
+EVERY_METRIC = {
+    "rloo": ("steps_per_batch=2", "kl.coef=0.1"),
+    "dapo": ("resample.max_rounds=1",),
+    "ppo_critic": (),
+    "opsd": (),
+    "sdpo": ("group_size=2", "feedback=sibling", 'rewards=[{function="contains"}]'),
+    "dpo": ("data.source=addition-1digit-preferences", "batch_size=4"),
+    "ttt": (),
+}
+"""Algorithms whose runs write what the others do not, with the settings that make them."""
+
+
 def test_the_glossary_explains_what_runs_write_and_nothing_that_none_does(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two runs that meet everything: rewards that fail here and there, an answer that is too long to train on."""
+    """Runs that meet everything: rewards that fail here and there, an answer that is too long to train on."""
     (tmp_path / "moody_reward.py").write_text(MOODY)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # rewards are computed in processes of their own
@@ -116,9 +129,28 @@ def test_the_glossary_explains_what_runs_write_and_nothing_that_none_does(
     answers = [{"prompt": f"{n}?", "answer": "la" * (4000 if n == 0 else 2)} for n in range(8)]
     (tmp_path / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     rows += metrics_of("all-of-sft", imitated, "data.source=answers.jsonl", "data.heldout_fraction=0")
+    for algorithm, settings in EVERY_METRIC.items():
+        path = tmp_path / f"{algorithm}.toml"
+        text = CONFIG.replace('"grpo"', f'"{algorithm}"').replace("samples = 1\nmax_prompts = 2", "enabled = false")
+        unrewarded = SFT.replace('"sft"', f'"{algorithm}"').replace("batch_size = 8", "")
+        path.write_text(unrewarded if algorithm in {"dpo", "opsd"} else text)
+        rows += metrics_of(f"all-of-{algorithm}", path, *settings)
     written = {key for row in rows for key in row}
     assert {key for key in written if entry(key) is None} == set()
     assert set(GLOSSARY) - {entry(key) for key in written} == set()
+
+
+def test_a_name_that_is_taken_is_told_and_the_earlier_run_is_left_alone(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["run", str(config), "--name", "twice", "--set", "cycles=1", "--set", "evaluation.enabled=false"]
+    assert run_command(small) == 0
+    first = Path("runs/twice/summary.json").read_bytes()
+    assert "is there already" not in capsys.readouterr().out
+    assert run_command(small) == 0
+    assert "runs/twice is there already" in capsys.readouterr().out
+    assert Path("runs/twice/summary.json").read_bytes() == first
+    assert len(list(Path("runs").iterdir())) == 2
 
 
 def test_input_that_cannot_work_is_a_message_and_leaves_nothing_open(

@@ -114,3 +114,19 @@ def test_a_report_in_the_middle_of_a_run_has_curves_and_no_ending() -> None:
     assert pictures(page) == ["Reward by cycle"]
     assert "held out" not in page
     assert "None" not in page
+
+
+@pytest.mark.parametrize(
+    ("row", "titles"),
+    [
+        ({"teacher_kl": 2.0, "kl_sampler_trainer": 0.0}, ["Reverse KL to the teacher, nats per token"]),
+        ({"margin": 0.1, "accuracy": 0.5}, ["Margin of the pairs", "Share of pairs whose margin is positive"]),
+        ({"reward_mean": 0.1, "best_reward": 0.5}, ["Reward by cycle"]),
+        ({"critic_explained_variance": -0.2}, ["Variance of returns that the critic explains"]),
+    ],
+)
+def test_a_page_shows_the_curves_that_its_algorithm_has_and_no_empty_ones(
+    row: dict[str, float], titles: list[str]
+) -> None:
+    page = run_report_markdown(None, [{"cycle": 0, **row}], name="a", algorithm="any")
+    assert pictures(page) == titles
