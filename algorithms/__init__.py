@@ -22,7 +22,6 @@ from algorithms.advantages import (
 )
 from algorithms.aggregation import Aggregation, aggregation_scales, scale_data
 from algorithms.batches import Batch, ScoredGroup, build_batch
-from algorithms.clipping import NO_CLIP, Clip, clip_range
 from algorithms.datums import Datum, Tensor, rl_datum, sft_datum, tensor, trained_tokens
 from algorithms.distillation import distillation_group, reverse_kl
 from algorithms.dpo import DpoStep, dpo_step
@@ -41,6 +40,7 @@ from algorithms.kl import (
     kl_terms,
     shape_rewards,
 )
+from algorithms.loss_terms import NO_TERMS, LossTerms, clip_range
 from algorithms.losses import (
     MODAL_LOSS_CONFIG_KEYS,
     PROVIDER_LOSS_SUPPORT,
@@ -75,14 +75,13 @@ from algorithms.teacher_answers import completion_logprobs, completion_topk
 __all__ = [
     "ALGORITHMS",
     "MODAL_LOSS_CONFIG_KEYS",
-    "NO_CLIP",
+    "NO_TERMS",
     "PROVIDER_LOSS_SUPPORT",
     "Advantages",
     "Aggregation",
     "Algorithm",
     "Batch",
     "Buffer",
-    "Clip",
     "Datum",
     "DpoLoss",
     "DpoStep",
@@ -92,6 +91,7 @@ __all__ = [
     "KlEstimator",
     "KlPenalty",
     "LossContext",
+    "LossTerms",
     "NoGradientError",
     "Pair",
     "Pairs",

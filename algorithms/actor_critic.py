@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from algorithms.advantages import MIN_STD, Reward, is_scored
-from algorithms.clipping import NO_CLIP, Clip
 from algorithms.datums import Datum, rl_datum, sft_datum, tensor
 from algorithms.gae import gae, terminal_rewards
 from algorithms.gradient_weights import at_trained
 from algorithms.groups import EMPTY, UNSCORED, Sequences
 from algorithms.kl import same_length
+from algorithms.loss_terms import NO_TERMS, LossTerms
 
 
 class ActorCriticData(NamedTuple):
@@ -65,7 +65,7 @@ def build(
     *,
     gamma: float = 1.0,
     lam: float = 0.95,
-    clip: Clip = NO_CLIP,
+    terms: LossTerms = NO_TERMS,
 ) -> ActorCriticData:
     """The datums of one prompt's completions; one is enough, since the critic is the baseline.
 
@@ -77,7 +77,7 @@ def build(
         sequences: completions `{"tokens", "logprobs", "values"}`, with the critic's n values of the state before each.
         rewards: one per completion.
         gamma: γ, and `lam` λ, as `algorithms.gae.gae`.
-        clip: bounds of the ratio, for providers that read them from the datum.
+        terms: bounds of the ratio, for providers that read them from the datum.
 
     Raises:
         ValueError: lists that do not pair, a completion without `values`, γ or λ outside [0, 1].
@@ -95,7 +95,7 @@ def build(
             raise ValueError(f"sequence {place} has no values: ask the critic by `forward` with its `value_datum`")
         same_length(tokens=tokens, values=values)
         advantages, returns = gae(terminal_rewards(reward, len(tokens)), values, gamma=gamma, lam=lam)
-        bounds = {"clip_low": clip.low, "clip_high": clip.high}
+        bounds = {"clip_low": terms.clip_low, "clip_high": terms.clip_high}
         built.policy.append(rl_datum(prompt_tokens, tokens, sequence["logprobs"], advantages, **bounds))
         built.critic.append(critic_datum(prompt_tokens, tokens, values=values, returns=returns))
     return built._replace(dropped_by_reason=dict(dropped))

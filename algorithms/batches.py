@@ -10,10 +10,10 @@ from typing import Literal, Protocol
 from algorithms import advantages as estimates
 from algorithms.advantages import Estimate, Reward
 from algorithms.aggregation import Aggregation, scale_data
-from algorithms.clipping import NO_CLIP, Clip
 from algorithms.datums import Datum
 from algorithms.groups import GroupData, Sequences, group_datums, judge_group, reference_logprobs
 from algorithms.kl import KlEstimate, KlPenalty, TokenPenalty, kl_estimate
+from algorithms.loss_terms import NO_TERMS, LossTerms
 
 
 class ScoredGroup(Protocol):
@@ -56,7 +56,7 @@ def build_batch(
     *,
     kl: KlPenalty | TokenPenalty | None = None,
     whiten: bool = False,
-    clip: Clip = NO_CLIP,
+    terms: LossTerms = NO_TERMS,
     aggregation: Aggregation = "sum",
     constant_length: int | None = None,
     scale: Literal["advantages", "weights"] = "advantages",
@@ -69,7 +69,7 @@ def build_batch(
         kl: a penalty against a reference, as `build_group` takes it. It is subtracted after whitening.
         whiten: bring the advantages of the whole step to mean 0 and std 1. A group without signal counts among them
             and is still not sent: one and the same advantage for a whole group teaches nothing.
-        clip: bounds of the ratio, as `clip_range` gives them.
+        terms: bounds of the ratio, as `clip_range` gives them.
         aggregation: which mean is made of the sum; `scale_data` says how.
         constant_length: L in tokens, for aggregation "constant".
         scale: "weights" for a loss that is not linear in the advantage (dro, whose penalty has none).
@@ -83,7 +83,7 @@ def build_batch(
         advantages = estimates.whiten(advantages)
     built = [
         GroupData(
-            group_datums(group.prompt_tokens, group.sequences, values, clip=clip, kl=kl) if one.sent else [],
+            group_datums(group.prompt_tokens, group.sequences, values, terms=terms, kl=kl) if one.sent else [],
             values,
             one.dropped_by_reason,
             one.zero_signal,

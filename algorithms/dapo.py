@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from algorithms.clipping import Clip, clip_range
 from algorithms.groups import LossContext, group_loss
 from algorithms.grpo import advantages
+from algorithms.loss_terms import LossTerms, clip_range
 from algorithms.overlong import is_overlong
 
 __all__ = ["DEFAULT_HIGH", "DEFAULT_LOW", "LOSS_FUNCTION", "advantages", "build_loss", "loss_terms"]
@@ -29,7 +29,7 @@ LOSS_FUNCTION = "ppo"
 DEFAULT_LOW, DEFAULT_HIGH = 0.8, 1.28
 
 
-def loss_terms(provider: str, low: float | None = DEFAULT_LOW, high: float | None = DEFAULT_HIGH) -> Clip:
+def loss_terms(provider: str, low: float | None = DEFAULT_LOW, high: float | None = DEFAULT_HIGH) -> LossTerms:
     """The bounds of the ratio as the provider takes them; None leaves one to the provider. See `clip_range`."""
     return clip_range(provider, low, high)
 
@@ -40,5 +40,5 @@ def build_loss(sample: Mapping[str, Any], cycle: int, request: Mapping[str, Any]
         {**sequence, "reward": None if is_overlong(sequence) else sequence.get("reward")}
         for sequence in sample["sequences"]
     ]
-    clip = loss_terms(ctx.provider)
-    return group_loss({"sequences": sequences}, request, ctx, advantages, LOSS_FUNCTION, clip=clip)
+    terms = loss_terms(ctx.provider)
+    return group_loss({"sequences": sequences}, request, ctx, advantages, LOSS_FUNCTION, terms=terms)

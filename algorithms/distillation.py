@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from algorithms.advantages import Advantages, all_zero
-from algorithms.clipping import NO_CLIP, Clip
-from algorithms.datums import Datum, rl_datum
+from algorithms.datums import Datum, rl_datum, tensor
 from algorithms.groups import ZERO_SIGNAL, GroupData
 from algorithms.kl import same_length
 from algorithms.teacher_answers import completion_logprobs, completion_topk, unusable
@@ -32,7 +31,6 @@ def distillation_group(
     prompt_tokens: Sequence[int],
     sequences: TeacherSequences,
     *,
-    clip: Clip = NO_CLIP,
     kl_coef: float = 1.0,
     discount: float = 0.0,
     advantage_clip: float | None = None,
@@ -46,11 +44,11 @@ def distillation_group(
     Args:
         prompt_tokens: the *student's* prompt, whatever the teacher was shown.
         sequences: G completions.
-        clip: bounds of the ratio, for a clipped loss.
         kl_coef: scale of the signal.
         discount: γ in [0, 1]: with Σ_{k≥t} γ^(k−t)·d_k a token answers for what it led to; 0 judges it alone.
         advantage_clip: the bound c of −c … +c, applied last; None does not clip.
-        skip_first: so many leading tokens get 0 (SDFT takes 3: the teacher's prompt colours how an answer opens).
+        skip_first: so many leading tokens are not trained: weight 0 (SDFT takes 3: the teacher's prompt colours how an
+            answer opens).
 
     Raises:
         ValueError: lists that do not pair token by token (their lengths are named), or an option out of its range.
@@ -67,7 +65,7 @@ def distillation_group(
             dropped[reason or ZERO_SIGNAL] += 1
             continue
         tokens, logprobs = sequence["tokens"], sequence["logprobs"]
-        data.append(rl_datum(prompt_tokens, tokens, logprobs, per_token, clip_low=clip.low, clip_high=clip.high))
+        data.append(_without_first(rl_datum(prompt_tokens, tokens, logprobs, per_token), len(tokens), skip_first))
     return GroupData(data, means, dict(dropped), zero_signal=not data and dropped[ZERO_SIGNAL] > 0)
 
 
@@ -84,6 +82,17 @@ def reverse_kl(sequences: TeacherSequences) -> float:
         if unusable(sequence, "teacher_logprobs") is None:
             differences += [-gap for gap in _gaps(sequence)]
     return math.fsum(differences) / len(differences) if differences else math.nan
+
+
+def _without_first(datum: Datum, completion_length: int, skip_first: int) -> Datum:
+    """The datum with weight 0 on the first tokens of its completion, so that means do not count them either."""
+    if not skip_first:
+        return datum
+    inputs = datum["loss_inputs"]
+    weights = list(inputs["weights"]["values"])
+    start = len(weights) - completion_length
+    weights[start : start + skip_first] = [0.0] * skip_first
+    return {**datum, "loss_inputs": {**inputs, "weights": tensor("float32", weights)}}
 
 
 @dataclass(frozen=True, slots=True)

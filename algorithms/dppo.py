@@ -19,23 +19,25 @@ from typing import Any
 
 from algorithms.groups import LossContext, group_loss
 from algorithms.grpo import advantages
-from algorithms.losses import non_negative
+from algorithms.loss_terms import LossTerms
+from algorithms.losses import non_negative, require_advertised_loss
 
-__all__ = ["DEFAULT_DELTA", "LOSS_FUNCTION", "advantages", "build_loss", "loss_config"]
+__all__ = ["DEFAULT_DELTA", "LOSS_FUNCTION", "advantages", "build_loss", "loss_terms"]
 
 LOSS_FUNCTION = "dppo"
 DEFAULT_DELTA = 0.2
 
 
-def loss_config(delta_low: float = DEFAULT_DELTA, delta_high: float = DEFAULT_DELTA) -> dict[str, float]:
+def loss_terms(provider: str, delta_low: float = DEFAULT_DELTA, delta_high: float = DEFAULT_DELTA) -> LossTerms:
     """The divergence allowed where the advantage is negative (`delta_low`) and where it is positive (`delta_high`).
 
     Raises:
-        ValueError: a delta that is negative or not finite.
+        ValueError: a provider without `dppo`, a delta that is negative or not finite.
     """
-    return non_negative(delta_low=delta_low, delta_high=delta_high)
+    require_advertised_loss(provider, LOSS_FUNCTION)
+    return LossTerms(loss_config=non_negative(delta_low=delta_low, delta_high=delta_high))
 
 
 def build_loss(sample: Mapping[str, Any], cycle: int, request: Mapping[str, Any], ctx: LossContext) -> dict[str, Any]:
     """The cookbook's contract: one sampled group in, one `forward_backward` payload out; see `group_loss`."""
-    return group_loss(sample, request, ctx, advantages, LOSS_FUNCTION, loss_config=loss_config())
+    return group_loss(sample, request, ctx, advantages, LOSS_FUNCTION, terms=loss_terms(ctx.provider))

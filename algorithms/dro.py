@@ -18,14 +18,15 @@ from typing import Any
 
 from algorithms.groups import LossContext, group_loss
 from algorithms.grpo_nostd import advantages
+from algorithms.loss_terms import NO_TERMS, LossTerms
 from algorithms.losses import non_negative, require_advertised_loss
 
-__all__ = ["LOSS_FUNCTION", "advantages", "build_loss", "loss_config"]
+__all__ = ["LOSS_FUNCTION", "advantages", "build_loss", "loss_terms"]
 
 LOSS_FUNCTION = "dro"
 
 
-def loss_config(provider: str, beta: float | None = None) -> dict[str, float]:
+def loss_terms(provider: str, beta: float | None = None) -> LossTerms:
     """The weight β of the square; None leaves it to the provider.
 
     Raises:
@@ -33,12 +34,12 @@ def loss_config(provider: str, beta: float | None = None) -> dict[str, float]:
     """
     require_advertised_loss(provider, LOSS_FUNCTION)
     if beta is None:
-        return {}
+        return NO_TERMS
     if provider == "tinker":
         raise ValueError(f"beta is {beta}: tinker's dro takes an empty loss_config here; leave beta out")
-    return non_negative(beta=beta)
+    return LossTerms(loss_config=non_negative(beta=beta))
 
 
 def build_loss(sample: Mapping[str, Any], cycle: int, request: Mapping[str, Any], ctx: LossContext) -> dict[str, Any]:
     """The cookbook's contract: one sampled group in, one `forward_backward` payload out; see `group_loss`."""
-    return group_loss(sample, request, ctx, advantages, LOSS_FUNCTION, loss_config=loss_config(ctx.provider))
+    return group_loss(sample, request, ctx, advantages, LOSS_FUNCTION, terms=loss_terms(ctx.provider))

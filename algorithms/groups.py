@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from algorithms.advantages import Advantages, Estimate, Reward, all_zero, constant, is_scored
-from algorithms.clipping import NO_CLIP, Clip
 from algorithms.datums import Datum, rl_datum
 from algorithms.kl import KlPenalty, TokenPenalty, kl_terms, same_length, shape_rewards
+from algorithms.loss_terms import NO_TERMS, LossTerms
 from algorithms.losses import forward_backward_payload, require_advertised_loss
 
 UNSCORED = "unscored"
@@ -66,7 +66,7 @@ def build_group(
     rewards: Sequence[Reward],
     estimate: Estimate,
     *,
-    clip: Clip = NO_CLIP,
+    terms: LossTerms = NO_TERMS,
     kl: KlPenalty | TokenPenalty | None = None,
 ) -> GroupData:
     """Turn sampled sequences and their rewards_G into `rl_datum`s.
@@ -80,7 +80,7 @@ def build_group(
         sequences: G completions.
         rewards: G rewards; None or NaN for one that could not be scored.
         estimate: (rewards_G, lengths_G) → advantages_G.
-        clip: bounds of the ratio, as `clip_range` gives them.
+        terms: bounds of the ratio, as `clip_range` gives them.
         kl: a penalty against a reference, whose log-probs every sequence then carries: a `KlPenalty`, or any function
             (logprobs_T, reference_logprobs_T) → penalties_T, subtracted from the advantages_T.
 
@@ -89,7 +89,7 @@ def build_group(
             reference log-probs that are missing or have another length.
     """
     judged = judge_group(sequences, rewards, estimate, kl)
-    data = group_datums(prompt_tokens, sequences, judged.advantages, clip=clip, kl=kl) if judged.sent else []
+    data = group_datums(prompt_tokens, sequences, judged.advantages, terms=terms, kl=kl) if judged.sent else []
     return GroupData(data, judged.advantages, judged.dropped_by_reason, judged.zero_signal)
 
 
@@ -124,7 +124,7 @@ def group_datums(
     sequences: Sequences,
     advantages: Advantages,
     *,
-    clip: Clip = NO_CLIP,
+    terms: LossTerms = NO_TERMS,
     kl: KlPenalty | TokenPenalty | None = None,
 ) -> list[Datum]:
     """The second half of `build_group`: one datum per completion that has an advantage."""
@@ -135,8 +135,8 @@ def group_datums(
             sequence["tokens"],
             sequence["logprobs"],
             advantage if penalty is None else _penalised(advantage, sequence, place, penalty),
-            clip_low=clip.low,
-            clip_high=clip.high,
+            clip_low=terms.clip_low,
+            clip_high=terms.clip_high,
         )
         for place, (sequence, advantage) in enumerate(zip(sequences, advantages, strict=True))
         if advantage is not None
@@ -150,15 +150,13 @@ def group_loss(
     estimate: Estimate,
     loss_function: str,
     *,
-    clip: Clip = NO_CLIP,
-    loss_config: Mapping[str, float] | None = None,
+    terms: LossTerms = NO_TERMS,
     kl: KlPenalty | TokenPenalty | None = None,
 ) -> dict[str, Any]:
     """The body that every rollout algorithm's `build_loss` shares: one sampled group in, one payload out.
 
     Each of `sample["sequences"]` carries its `reward` (a number, or None when it could not be scored). The loss is the
-    plain sum; a loop that wants a mean over the whole step scales the concatenated data. The payload's `loss_config`
-    holds `clip`'s scalars and `loss_config`.
+    plain sum; a loop that wants a mean over the whole step scales the concatenated data.
 
     Raises:
         ValueError: the provider does not have the loss, or as `build_group`.
@@ -167,8 +165,8 @@ def group_loss(
     require_advertised_loss(ctx.provider, loss_function)
     sequences = sample["sequences"]
     rewards = [sequence.get("reward") for sequence in sequences]
-    group = build_group(request["prompt"]["token_ids"], sequences, rewards, estimate, clip=clip, kl=kl)
-    return forward_backward_payload(group.data, loss_function, {**clip.loss_config, **(loss_config or {})})
+    group = build_group(request["prompt"]["token_ids"], sequences, rewards, estimate, terms=terms, kl=kl)
+    return forward_backward_payload(group.data, loss_function, terms.loss_config)
 
 
 def reference_logprobs(sequence: Mapping[str, Any], place: int) -> Sequence[float]:

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from algorithms.clipping import Clip, clip_range
 from algorithms.groups import LossContext, group_loss
 from algorithms.grpo import advantages
+from algorithms.loss_terms import LossTerms, clip_range
 
 __all__ = ["DEFAULT_HIGH", "DEFAULT_LOW", "LOSS_FUNCTION", "advantages", "build_loss", "loss_terms"]
 
@@ -26,11 +26,11 @@ LOSS_FUNCTION = "ppo"
 DEFAULT_LOW, DEFAULT_HIGH = 0.8, 1.2
 
 
-def loss_terms(provider: str, low: float | None = DEFAULT_LOW, high: float | None = DEFAULT_HIGH) -> Clip:
+def loss_terms(provider: str, low: float | None = DEFAULT_LOW, high: float | None = DEFAULT_HIGH) -> LossTerms:
     """The bounds of the ratio as the provider takes them; None leaves one to the provider. See `clip_range`."""
     return clip_range(provider, low, high)
 
 
 def build_loss(sample: Mapping[str, Any], cycle: int, request: Mapping[str, Any], ctx: LossContext) -> dict[str, Any]:
     """The cookbook's contract: one sampled group in, one `forward_backward` payload out; see `group_loss`."""
-    return group_loss(sample, request, ctx, advantages, LOSS_FUNCTION, clip=loss_terms(ctx.provider))
+    return group_loss(sample, request, ctx, advantages, LOSS_FUNCTION, terms=loss_terms(ctx.provider))

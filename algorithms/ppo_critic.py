@@ -39,8 +39,8 @@ def build_loss(sample: Mapping[str, Any], cycle: int, request: Mapping[str, Any]
     """
     require_advertised_loss(ctx.provider, CRITIC_LOSS)
     require_advertised_loss(ctx.provider, LOSS_FUNCTION)
-    clip = loss_terms(ctx.provider)
-    return forward_backward_payload(_data(sample, request).policy, LOSS_FUNCTION, clip.loss_config)
+    terms = loss_terms(ctx.provider)
+    return forward_backward_payload(_data(sample, request).policy, LOSS_FUNCTION, terms.loss_config)
 
 
 def build_critic_loss(

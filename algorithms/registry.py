@@ -81,6 +81,10 @@ class Algorithm:
         reduction = ("a backend whose cross_entropy is not a plain sum",) if self.needs_sum_reduction else ()
         return (*missing, *reduction, *self.also_refuses)
 
+    def with_operations(self, *kinds: str) -> Self:
+        """The row with more kinds that must be advertised, as a configuration asks for."""
+        return replace(self, operations=tuple(dict.fromkeys((*self.operations, *kinds))))
+
     def with_run(self, role: str) -> Self:
         """The row with one more frozen run that answers log-probs, as a KL term asks for ("reference")."""
         if role in self.extra_runs:
@@ -113,7 +117,7 @@ _ROWS = (
         title="Supervised fine-tuning",
         contract="Maximum likelihood of given answers; prompt tokens have weight 0.",
         rollouts=False,
-        operations=(*_SAMPLED, "forward"),
+        operations=_TRAIN,
         losses=("cross_entropy",),
         paper="arXiv 2203.02155",
         operations_per_cycle=_STEP,
@@ -287,10 +291,10 @@ _ROWS = (
         title="Direct preference optimization",
         contract="Pairs of answers against the initial weights; the loss is the caller's, sent as gradient weights.",
         rollouts=False,
-        operations=(*_SAMPLED, "forward"),
+        operations=(*_TRAIN, "forward"),
         losses=("cross_entropy",),
         paper="arXiv 2305.18290",
-        operations_per_cycle=f"forward + forward (reference) + {_STEP}",
+        operations_per_cycle="forward + forward (reference) + forward_backward + optim_step",
         extra_runs=("reference",),
         needs_sum_reduction=True,
         also_refuses=("data without a pair of answers",),
@@ -315,7 +319,7 @@ _ROWS = (
         losses=(),
         paper="the Whitney cookbook",
         operations_per_cycle=f"{_GROUPS} + what your function calls",
-        needs_sum_reduction=True,
+        also_refuses=("loss_function = cross_entropy where cross_entropy is not a plain sum",),
     ),
 )
 

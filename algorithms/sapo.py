@@ -18,25 +18,28 @@ from typing import Any
 
 from algorithms.groups import LossContext, group_loss
 from algorithms.grpo import advantages
+from algorithms.loss_terms import LossTerms
+from algorithms.losses import require_advertised_loss
 
-__all__ = ["DEFAULT_TAU_NEG", "DEFAULT_TAU_POS", "LOSS_FUNCTION", "advantages", "build_loss", "loss_config"]
+__all__ = ["DEFAULT_TAU_NEG", "DEFAULT_TAU_POS", "LOSS_FUNCTION", "advantages", "build_loss", "loss_terms"]
 
 LOSS_FUNCTION = "sapo"
 DEFAULT_TAU_POS, DEFAULT_TAU_NEG = 1.0, 1.05
 
 
-def loss_config(tau_pos: float = DEFAULT_TAU_POS, tau_neg: float = DEFAULT_TAU_NEG) -> dict[str, float]:
+def loss_terms(provider: str, tau_pos: float = DEFAULT_TAU_POS, tau_neg: float = DEFAULT_TAU_NEG) -> LossTerms:
     """The temperatures of the gate, for positive and for other advantages.
 
     Raises:
-        ValueError: a temperature that is not above 0 and finite.
+        ValueError: a provider without `sapo`, a temperature that is not above 0 and finite.
     """
+    require_advertised_loss(provider, LOSS_FUNCTION)
     for name, tau in (("tau_pos", tau_pos), ("tau_neg", tau_neg)):
         if not 0 < tau < math.inf:
             raise ValueError(f"{name} is {tau}: a temperature must be above 0 and finite")
-    return {"tau_pos": tau_pos, "tau_neg": tau_neg}
+    return LossTerms(loss_config={"tau_pos": tau_pos, "tau_neg": tau_neg})
 
 
 def build_loss(sample: Mapping[str, Any], cycle: int, request: Mapping[str, Any], ctx: LossContext) -> dict[str, Any]:
     """The cookbook's contract: one sampled group in, one `forward_backward` payload out; see `group_loss`."""
-    return group_loss(sample, request, ctx, advantages, LOSS_FUNCTION, loss_config=loss_config())
+    return group_loss(sample, request, ctx, advantages, LOSS_FUNCTION, terms=loss_terms(ctx.provider))

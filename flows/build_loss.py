@@ -14,8 +14,8 @@ from typing import Any
 
 from algorithms import Datum, NoGradientError
 from flows.config import CustomConfig
+from flows.config.user_function import BuildLoss
 from flows.cycles import Cycle
-from flows.user_function import BuildLoss
 from tasks.operations import current_sampler, run_operation, sampler_operation
 from tasks.run import Run
 from tasks.scoring import Group
@@ -137,7 +137,7 @@ async def build_payload(
         try:
             payloads.append(await _call(build_loss, sample, cycle.number, group.request, ctx))
         except NoGradientError:
-            cycle.metrics["dropped/no_gradient"] = cycle.metrics.get("dropped/no_gradient", 0) + len(group.sequences)
+            cycle.count_dropped({"no_gradient": len(group.sequences)})
     return join(payloads, config.loss_function)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from algorithms import Clip, Datum, forward_backward_payload, scale_data
+from algorithms import Datum, LossTerms, forward_backward_payload, scale_data
 from algorithms.actor_critic import ActorCriticData
 from algorithms.gradient_weights import at_trained
 from algorithms.ppo_critic import CRITIC_LOSS, build, normalize_advantages, value_datum
@@ -55,7 +54,9 @@ async def ask_critic(critic: Run, groups: Sequence[Group]) -> None:
         sequence["values"] = at_trained(datum, output["values"]["values"])
 
 
-def actor_critic_data(cycle: Cycle, config: PpoCriticConfig, groups: Sequence[Group], clip: Clip) -> ActorCriticData:
+def actor_critic_data(
+    cycle: Cycle, config: PpoCriticConfig, groups: Sequence[Group], terms: LossTerms
+) -> ActorCriticData:
     """Advantages for the policy and returns for the critic, of the whole step; what was dropped on the record."""
     built = [
         build(
@@ -64,21 +65,18 @@ def actor_critic_data(cycle: Cycle, config: PpoCriticConfig, groups: Sequence[Gr
             group.rewards,
             gamma=config.gamma,
             lam=config.gae_lambda,
-            clip=clip,
+            terms=terms,
         )
         for group in groups
     ]
-    dropped: Counter[str] = Counter()
-    for one in built:
-        dropped.update(one.dropped_by_reason)
-    cycle.metrics |= {f"dropped/{reason}": count for reason, count in dropped.items()}
+    cycle.count_dropped(*(one.dropped_by_reason for one in built))
     policy = [datum for one in built for datum in one.policy]
     if config.normalize_advantages:
         policy = normalize_advantages(policy)
     policy = scale_data(policy, config.aggregation, constant_length=config.sampling.max_tokens)
     # The critic's loss is a plain sum as well: its mean over tokens keeps the learning rate's meaning.
     critic = scale_data([datum for one in built for datum in one.critic], "token_mean", field="weights")
-    return ActorCriticData(policy, critic, dict(dropped))
+    return ActorCriticData(policy, critic, {})
 
 
 async def train_critic(cycle: Cycle, critic: Run, data: Sequence[Datum], config: PpoCriticConfig) -> None:

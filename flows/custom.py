@@ -7,6 +7,7 @@ from typing import Any
 from flows.attempt import Attempt
 from flows.build_loss import build_payload
 from flows.config import CustomConfig
+from flows.config.user_function import load_build_loss
 from flows.cycles import Cycles
 from flows.lifecycle import block_flow, training_flow
 from flows.outcome import Block, BlockOutcome, Start
@@ -14,7 +15,6 @@ from flows.rollout import draw_and_score
 from flows.step import train_step
 from flows.teacher import open_teacher
 from flows.training import train
-from flows.user_function import load_build_loss
 
 
 @training_flow("custom")

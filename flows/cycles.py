@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from prefect.logging import get_run_logger
@@ -34,6 +34,13 @@ class Cycle:
     def label(self) -> int:
         """The cycle's number as people count, from 1."""
         return self.number + 1
+
+    def count_dropped(self, *by_reason: Mapping[str, int]) -> None:
+        """Add what was left out of training to the record, by reason."""
+        for counts in by_reason:
+            for reason, count in counts.items():
+                key = f"dropped/{reason}"
+                self.metrics[key] = self.metrics.get(key, 0) + count
 
 
 class Cycles:

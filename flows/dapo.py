@@ -30,10 +30,10 @@ async def dapo_cycles(attempt: Attempt, block: Block, config: DapoConfig, start:
     """A block of cycles, from `start` to a saved state."""
     cycles = await Cycles.begin(attempt, block, start)
     estimate = partial(maths.advantages, std=config.std, eps=config.eps)
-    clip = maths.loss_terms(config.model.provider, config.clip_low, config.clip_high)
+    terms = config.loss_terms()
     for cycle in cycles:
         # Where the rounds are used up no group comes back: the cycle is skipped, on the record, and the run goes on.
         rollouts = await resample_groups(cycle, config, cycles.history)
-        batch = rollouts.batch(estimate, clip=clip)
-        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, clip.loss_config)
+        batch = rollouts.batch(estimate, terms=terms)
+        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, terms.loss_config)
     return cycles.outcome()

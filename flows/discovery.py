@@ -15,7 +15,6 @@ from flows.attempt import Attempt
 from flows.config import TttConfig
 from flows.cycles import Cycle
 from flows.outcome import Block, Start
-from flows.prepared import problem_of
 from flows.rollout import Rollouts, describe, draw_for_cycle, score_groups
 from tasks.examples import Example
 from tasks.prompt_templates import prompt_tokens_or_none
@@ -30,7 +29,7 @@ async def attempts_from(cycle: Cycle, config: TttConfig, states: Sequence[Soluti
     spells out a special token, gives way to the bare problem.
     """
     inputs = cycle.attempt.inputs
-    problem = problem_of(inputs.data.train, config)
+    problem = config.problem_of(inputs.data.train)
     starts: list[tuple[Solution, Example]] = []
     for state in states:
         bare = not config.reuse or state == ROOT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -32,39 +31,46 @@ def distillation_data(
     cycle: Cycle, config: DistillConfig, groups: Sequence[Group], *, skip_first: int = 0
 ) -> list[Datum]:
     """Advantage teacher_lp − student_lp on every token of the student's; `teacher_kl` on the record."""
-    divergence = reverse_kl([sequence for group in groups for sequence in group.sequences])
-    if math.isfinite(divergence):
-        cycle.metrics["teacher_kl"] = divergence
+    _record_divergence(cycle, groups)
     built = [
         distillation_group(
             group.prompt_tokens,
             group.sequences,
             kl_coef=config.teacher_coef,
+            discount=config.discount,
             advantage_clip=config.advantage_clip,
             skip_first=skip_first,
         )
         for group in groups
     ]
-    data = _scaled(cycle, config, built, "advantages")
-    return normalize_advantages(data, scale=False) if config.center_advantages else data
+    data = _counted(cycle, built)
+    # Centred before a mean is made of the sum: afterwards a constant would no longer be one.
+    return _scaled(config, normalize_advantages(data, scale=False) if config.center_advantages else data, "advantages")
 
 
 def soft_target_data(cycle: Cycle, config: OpsdConfig, groups: Sequence[Group]) -> list[Datum]:
     """The teacher's K likeliest tokens as soft targets, on the student's own completions."""
+    _record_divergence(cycle, groups)
     built = [
         soft_target_group(group.prompt_tokens, group.sequences, k=config.topk, skip_first=config.skip_first_tokens)
         for group in groups
     ]
-    return _scaled(cycle, config, built, "weights")
+    return _scaled(config, _counted(cycle, built), "weights")
 
 
-def _scaled(
-    cycle: Cycle, config: DistillConfig, built: Sequence[GroupData], field: Literal["advantages", "weights"]
-) -> list[Datum]:
-    """The datums of the whole step under the configuration's aggregation; what was dropped on the record."""
-    dropped: Counter[str] = Counter()
-    for one in built:
-        dropped.update(one.dropped_by_reason)
-    cycle.metrics |= {f"dropped/{reason}": count for reason, count in dropped.items()}
-    data = [datum for one in built for datum in one.data]
+def _record_divergence(cycle: Cycle, groups: Sequence[Group]) -> None:
+    """`teacher_kl`, the curve that distillation brings down; nothing where the teacher judged nothing."""
+    divergence = reverse_kl([sequence for group in groups for sequence in group.sequences])
+    if math.isfinite(divergence):
+        cycle.metrics["teacher_kl"] = divergence
+
+
+def _counted(cycle: Cycle, built: Sequence[GroupData]) -> list[Datum]:
+    """The datums of the whole step; what was dropped on the record."""
+    cycle.count_dropped(*(one.dropped_by_reason for one in built))
+    return [datum for one in built for datum in one.data]
+
+
+def _scaled(config: DistillConfig, data: Sequence[Datum], field: Literal["advantages", "weights"]) -> list[Datum]:
+    """The datums of the whole step under the configuration's aggregation."""
     return scale_data(data, config.aggregation, constant_length=config.sampling.max_tokens, field=field)

@@ -32,7 +32,7 @@ async def dpo_cycles(attempt: Attempt, block: Block, config: DpoConfig, start: S
     reference = await open_reference(attempt)
     for cycle in cycles:
         batch = pairs_of(attempt, attempt.inputs.batch(cycle.number, config.batch_size))
-        cycle.metrics |= {f"dropped/{reason}": count for reason, count in batch.dropped_by_reason.items()}
+        cycle.count_dropped(batch.dropped_by_reason)
         if not batch.pairs:
             await train_step(cycle, [], maths.LOSS_FUNCTION)
             continue

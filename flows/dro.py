@@ -28,10 +28,10 @@ async def dro(config: DroConfig) -> dict[str, Any]:
 async def dro_cycles(attempt: Attempt, block: Block, config: DroConfig, start: Start) -> BlockOutcome:
     """A block of cycles, from `start` to a saved state."""
     cycles = await Cycles.begin(attempt, block, start)
-    loss_config = maths.loss_config(config.model.provider, config.beta)
+    terms = config.loss_terms()
     for cycle in cycles:
         rollouts = await sample_groups(cycle, config)
         # The penalty knows no advantage, so a mean is made by scaling the weights of both terms.
         batch = rollouts.batch(maths.advantages, scale="weights")
-        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, loss_config)
+        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, terms.loss_config)
     return cycles.outcome()

@@ -75,7 +75,7 @@ async def _measure(
     drawn = await draw(attempt, policy, inputs.heldout, seeds, sizes=[samples] * len(seeds), temperature=temperature)
     groups = [group for group in drawn if group is not None]
     scored = await score(inputs.renderer, Opaque(groups), inputs.evaluation_rewards, attempt.pool)
-    require_some_scored(scored, "the held-out evaluation")
+    require_some_scored(scored.groups, scored.failures, "the held-out evaluation")
     return scored.groups, drawn.count(None)
 
 

@@ -30,9 +30,9 @@ async def ppo_cycles(attempt: Attempt, block: Block, config: PpoConfig, start: S
     """A block of cycles, from `start` to a saved state."""
     cycles = await Cycles.begin(attempt, block, start)
     estimate = partial(maths.advantages, std=config.std, eps=config.eps)
-    clip = maths.loss_terms(config.model.provider, config.clip_low, config.clip_high)
+    terms = config.loss_terms()
     for cycle in cycles:
         rollouts = await sample_groups(cycle, config)
-        batch = rollouts.batch(estimate, clip=clip)
-        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, clip.loss_config)
+        batch = rollouts.batch(estimate, terms=terms)
+        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, terms.loss_config)
     return cycles.outcome()

@@ -30,13 +30,13 @@ async def ppo_critic_cycles(attempt: Attempt, block: Block, config: PpoCriticCon
     """A block of cycles, from `start` to a saved state of either run."""
     cycles = await Cycles.begin(attempt, block, start)
     critic = await open_critic(attempt, start)
-    clip = maths.loss_terms(config.model.provider, config.clip_low, config.clip_high)
+    terms = config.loss_terms()
     for cycle in cycles:
         groups = await draw_and_score(cycle, config)
         await ask_critic(critic, groups)
-        data = actor_critic_data(cycle, config, groups, clip)
+        data = actor_critic_data(cycle, config, groups, terms)
         await together(
-            train_step(cycle, data.policy, maths.LOSS_FUNCTION, clip.loss_config),
+            train_step(cycle, data.policy, maths.LOSS_FUNCTION, terms.loss_config),
             train_critic(cycle, critic, data.critic, config),
         )
     cycles.carry = {"critic_state_id": critic.state_id}

@@ -6,22 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from algorithms import ALGORITHMS
-from flows.config import (
-    ConfigError,
-    DpoConfig,
-    DrGrpoConfig,
-    FlowConfig,
-    GrpoLenNormConfig,
-    RewardConfig,
-    SdpoConfig,
-    TttConfig,
-)
+from flows.config import FlowConfig
 from tasks import data as data_sets
 from tasks.data import DataSet, Example
-from tasks.feedback import FeedbackSource, resolve
 from tasks.provenance import provenance
 from tasks.rendering import Renderer
-from tasks.rewards import RewardTerm
 from whitney.types import CapabilityRow
 
 
@@ -55,8 +44,8 @@ class Prepared:
         self.renderer = renderer
         self.capability = capability
         self.teacher_capability = teacher_capability or capability
-        self.rewards = reward_terms(config)
-        self.evaluation_rewards = evaluation_terms(config)
+        self.rewards = config.reward_terms()
+        self.evaluation_rewards = config.evaluation_terms()
 
     @property
     def context_tokens(self) -> int:
@@ -130,12 +119,7 @@ class Prepared:
                 f"sampling with temperature {sampling.temperature}, top_p {sampling.top_p}, top_k {sampling.top_k}: "
                 "the sampler's log-probs are the model's own at temperature 1, so importance ratios will be off"
             )
-        aggregation = getattr(config, "aggregation", "sum")
-        if isinstance(config, GrpoLenNormConfig | DrGrpoConfig) and aggregation != "sum":
-            found.append(
-                f"aggregation = {aggregation!r}: {self.algorithm} divides each advantage by a length already, so this "
-                'divides a second time; "sum" is the published form'
-            )
+        found += config.warnings()
         return found
 
     def record(self, flow_run_id: str) -> dict[str, Any]:
@@ -156,45 +140,3 @@ class Prepared:
         return [
             {"id": one.id, "messages": list(one.messages), "answer": one.answer, "key": one.key} for one in self.heldout
         ]
-
-
-def problem_of(train: Sequence[Example], config: TttConfig) -> Example:
-    """The one example that is solved.
-
-    Raises:
-        ConfigError: the data has no such example.
-    """
-    if config.problem >= len(train):
-        raise ConfigError(f"problem = {config.problem}: the data has {len(train)} examples, counted from 0")
-    return train[config.problem]
-
-
-def reward_terms(config: FlowConfig) -> list[RewardTerm]:
-    """What rollouts are rewarded for; nothing for an algorithm without rewards."""
-    return [_term(section) for section in getattr(config, "rewards", [])]
-
-
-def feedback_source(config: SdpoConfig) -> FeedbackSource:
-    """Where feedback comes from; a verifier describes what the first reward function read.
-
-    Raises:
-        ValueError: `feedback` names no source.
-    """
-    return resolve(config.feedback, success=config.success_reward, reward=_term(config.rewards[0]))
-
-
-def evaluation_terms(config: FlowConfig) -> list[RewardTerm]:
-    """What a correct reply is: as configured; else the first of `rewards`; else the answer word for word.
-
-    Nothing for preference pairs, which have no answer, unless it is configured.
-    """
-    if named := config.evaluation.reward:
-        return [RewardTerm(named)]
-    if isinstance(config, DpoConfig):
-        return []
-    trained = (getattr(config, "rewards", []) or [RewardConfig(function="exact")])[0]
-    return [RewardTerm(trained.function, arguments=trained.arguments)]
-
-
-def _term(section: RewardConfig) -> RewardTerm:
-    return RewardTerm(section.function, section.weight, section.finish_bonus, section.arguments)

@@ -6,24 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import models
-from algorithms import ALGORITHMS, clip_range, require_advertised_loss, require_losses
-from algorithms.soft_targets import require_soft_targets
-from flows.config import (
-    CispoConfig,
-    ConfigError,
-    CustomConfig,
-    DroConfig,
-    FlowConfig,
-    OpdConfig,
-    OpsdConfig,
-    SdpoConfig,
-    TttConfig,
-)
-from flows.prepared import feedback_source
-from flows.user_function import load_build_loss
+from algorithms import ALGORITHMS, require_losses
+from flows.config import ConfigError, FlowConfig
 from tasks.rendering import Renderer
-from tasks.teacher_prompts import check_demonstration_template, check_feedback_template
-from tasks.ttt_prompts import check_improve_template
 from whitney.types import CapabilityRow
 
 
@@ -44,41 +29,8 @@ def check_options(algorithm: str, config: FlowConfig) -> None:
     Raises:
         ValueError: names the field, the value and the way out.
     """
-    provider = config.model.provider
-    require_losses(ALGORITHMS[algorithm], provider)
-    low, high = getattr(config, "clip_low", None), getattr(config, "clip_high", None)
-    clip_range(provider, low, high)
-    if isinstance(config, CispoConfig) and provider == "tinker" and (low, high) != (None, None):
-        raise ConfigError(
-            f"clip_low = {low}, clip_high = {high}: which keys tinker's cispo takes is not published; leave both out"
-        )
-    if isinstance(config, DroConfig) and provider == "tinker" and config.beta is not None:
-        raise ConfigError(f"beta = {config.beta}: tinker's dro takes no such key in loss_config; leave it out")
-    if isinstance(config, CustomConfig):
-        require_advertised_loss(provider, config.loss_function)
-        load_build_loss(config.build_loss)
-    _check_teaching(config)
-
-
-def _check_teaching(config: FlowConfig) -> None:
-    """Templates, sources of feedback, and a teacher that has something to teach."""
-    if isinstance(config, OpsdConfig):
-        check_demonstration_template(config.template)
-        if config.topk:
-            require_soft_targets(config.model.provider)
-    if isinstance(config, SdpoConfig):
-        check_feedback_template(config.template)
-        feedback_source(config)
-    if isinstance(config, TttConfig):
-        check_improve_template(config.template)
-    if isinstance(config, OpdConfig):
-        own = config.model
-        teacher = (config.teacher.name or own.name, config.teacher.state_id, config.teacher.artifact_id)
-        if teacher == (own.name, own.initial_state_id, own.initial_artifact_id):
-            raise ConfigError(
-                "teacher: the student already is what the teacher is, so there is nothing to learn; set teacher.name "
-                "to another model, or teacher.artifact_id or teacher.state_id to trained weights"
-            )
+    require_losses(ALGORITHMS[algorithm], config.model.provider)
+    config.check()
 
 
 def capability_row(rows: Sequence[CapabilityRow], config: FlowConfig, renderer: Renderer) -> CapabilityRow:

@@ -4,7 +4,6 @@
 # Prefect could not find what the string "ReinforcePpConfig" means.
 from typing import Any
 
-from algorithms import NO_CLIP, clip_range
 from algorithms import reinforce_pp as maths
 from flows.attempt import Attempt
 from flows.config import ReinforcePpConfig
@@ -30,12 +29,12 @@ async def reinforce_pp(config: ReinforcePpConfig) -> dict[str, Any]:
 async def reinforce_pp_cycles(attempt: Attempt, block: Block, config: ReinforcePpConfig, start: Start) -> BlockOutcome:
     """A block of cycles, from `start` to a saved state."""
     cycles = await Cycles.begin(attempt, block, start)
-    penalty = maths.penalty(config.kl, config.kl_coef)
-    clipped = config.loss_function == "ppo"
-    clip = clip_range(config.model.provider, config.clip_low, config.clip_high) if clipped else NO_CLIP
+    penalty = maths.penalty(config.kl, config.kl_coef) if config.kl_coef else None
+    terms = config.loss_terms()
     for cycle in cycles:
         rollouts = await sample_groups(cycle, config)
-        await reference_logprobs(cycle, rollouts.groups)
-        batch = rollouts.batch(maths.advantages, kl=penalty, whiten=config.whiten, clip=clip)
-        await train_step(cycle, batch.data, config.loss_function, clip.loss_config)
+        if config.kl_coef:
+            await reference_logprobs(cycle, rollouts.groups)
+        batch = rollouts.batch(maths.advantages, penalty=penalty, whiten=config.whiten, terms=terms)
+        await train_step(cycle, batch.data, config.loss_function, terms.loss_config)
     return cycles.outcome()

@@ -66,10 +66,22 @@ class Slot:
         return group
 
 
-class Round:
-    """The state of a cycle's resampling, from round to round."""
+class Resampling:
+    """A cycle's resampling, from round to round."""
 
-    __slots__ = ("config", "cursor", "cycle", "drawn", "dropped", "failures", "operations", "policy", "rounds", "slots")
+    __slots__ = (
+        "config",
+        "cursor",
+        "cycle",
+        "drawn",
+        "dropped",
+        "failures",
+        "flat",
+        "operations",
+        "policy",
+        "rounds",
+        "slots",
+    )
 
     def __init__(self, cycle: Cycle, config: DapoConfig, cursor: int) -> None:
         section = config.resample
@@ -87,6 +99,7 @@ class Round:
         self.drawn: list[Group] = []
         self.dropped: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
+        self.flat = 0
         self.operations = 0
         self.rounds = 0
 
@@ -115,26 +128,12 @@ class Round:
         groups = [group for group in drawn if group is not None]
         if groups:
             self.failures.update(await score_groups(self.cycle, groups))
-        self._punish_length(groups)
         for slot, group in zip(slots, drawn, strict=True):
             slot.take(group, self.policy)
+            self.flat += slot.verdict.zero_signal
         self.drawn += groups
         self.operations += len(groups) if self.rounds else 0
         self.rounds += 1
-
-    def _punish_length(self, groups: Sequence[Group]) -> None:
-        """Soft overlong punishment, added to the reward."""
-        cache = self.config.resample.soft_overlong_cache
-        if cache is None:
-            return
-        longest = self.config.sampling.max_tokens
-        for group in groups:
-            group.rewards = [
-                None
-                if reward is None
-                else reward + soft_overlong_penalty(len(sequence["tokens"]), max_length=longest, cache=cache)
-                for sequence, reward in zip(group.sequences, group.rewards, strict=True)
-            ]
 
     def to_train(self) -> list[Group]:
         """The complete groups, if the batch is complete or may be partial; what else was kept counts as dropped."""
@@ -143,16 +142,32 @@ class Round:
             complete = []
         if left := sum(len(slot.verdict.sequences) for slot in self.slots if slot not in complete):
             self.dropped[EXHAUSTED] += left
-        return [slot.group() for slot in complete]
+        return [self._with_length_punished(slot.group()) for slot in complete]
 
-    def row(self, first_cursor: int) -> Row:
-        """Rounds, billed operations, prompts used up and completions dropped, as metrics."""
-        dropped = self.dropped + sum((slot.verdict.dropped for slot in self.slots), Counter[str]())
-        return {
+    def _with_length_punished(self, group: Group) -> Group:
+        """Soft overlong punishment, added once the group is judged: a length alone is no signal to keep it for."""
+        cache = self.config.resample.soft_overlong_cache
+        if cache is not None:
+            longest = self.config.sampling.max_tokens
+            group.rewards = [
+                None
+                if reward is None
+                else reward + soft_overlong_penalty(len(sequence["tokens"]), max_length=longest, cache=cache)
+                for sequence, reward in zip(group.sequences, group.rewards, strict=True)
+            ]
+        return group
+
+    def record(self, first_cursor: int) -> None:
+        """Rounds, billed operations, prompts used up and completions dropped, on the cycle's record."""
+        describe(self.cycle, self.drawn, self.failures)
+        self.cycle.count_dropped(self.dropped, *(slot.verdict.dropped for slot in self.slots))
+        flat, judged = self.flat, self.flat + sum(slot.complete for slot in self.slots)
+        self.cycle.metrics |= {
             "resample_rounds": self.rounds - 1,
             "resample_operations": self.operations,
             "prompts_drawn": self.cursor - first_cursor,
-            **{f"dropped/{reason}": count for reason, count in dropped.items()},
+            # Of the groups that came to their full size: what is drawn in parts says nothing by itself.
+            "zero_signal_fraction": flat / judged if judged else 0.0,
         }
 
 
@@ -174,13 +189,12 @@ async def resample_groups(cycle: Cycle, config: DapoConfig, history: Sequence[Ro
 @inner_flow("resample", run_name="resample, cycle {cycle.label}")
 async def resample(cycle: Cycle, config: DapoConfig, first_prompt: int) -> Opaque:
     """Round after round until every group is complete or the caps are reached; the groups to train on."""
-    state = Round(cycle, config, first_prompt)
+    state = Resampling(cycle, config, first_prompt)
     while state.rounds <= config.resample.max_rounds and (slots := state.pending()):
         await state.draw(slots)
     missing = sum(not slot.complete for slot in state.slots)
     groups = state.to_train()
-    describe(cycle, state.drawn, state.failures)
-    cycle.metrics |= state.row(first_prompt)
+    state.record(first_prompt)
     if not missing:
         return Opaque(groups)
     said = (

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from prefect.logging import get_run_logger
 
 from algorithms import (
-    NO_CLIP,
+    NO_TERMS,
     Batch,
-    Clip,
     Estimate,
     KlPenalty,
+    LossTerms,
     build_batch,
     length_stats,
     request_seed,
@@ -21,6 +21,7 @@ from algorithms import (
     stop_shares,
     zero_signal_fraction,
 )
+from algorithms.kl import TokenPenalty
 from flows.attempt import Attempt
 from flows.config import GroupConfig, RolloutConfig, SampledConfig, SdpoConfig
 from flows.cycles import Cycle
@@ -29,7 +30,7 @@ from flows.teacher import reference_logprobs
 from tasks.examples import Example
 from tasks.operations import current_sampler, in_order, sample
 from tasks.run import Opaque, Run
-from tasks.scoring import Group, RewardError, Scored, score
+from tasks.scoring import Group, RewardError, score
 
 
 async def draw(
@@ -85,7 +86,10 @@ async def draw_for_cycle(
 
 
 async def score_groups(cycle: Cycle, groups: list[Group]) -> Counter[str]:
-    """Reward every completion, in place; the reasons why some have none."""
+    """Reward every completion, in place; the reasons why some have none.
+
+    Whether too many have none is `require_some_scored`'s to say, of everything a cycle has drawn.
+    """
     attempt = cycle.attempt
     if not attempt.inputs.rewards:
         for group in groups:
@@ -93,7 +97,6 @@ async def score_groups(cycle: Cycle, groups: list[Group]) -> Counter[str]:
             group.rewards = [None] * len(group.sequences)
         return Counter()
     scored = await score(attempt.inputs.renderer, Opaque(groups), attempt.inputs.rewards, attempt.pool)
-    require_some_scored(scored, f"cycle {cycle.label}")
     return scored.failures
 
 
@@ -114,8 +117,13 @@ async def sample_groups(cycle: Cycle, config: RolloutConfig) -> Rollouts:
     return Rollouts(cycle, config, groups)
 
 
-def describe(cycle: Cycle, groups: Sequence[Group], failures: Mapping[str, int]) -> None:
-    """Put what was drawn on the cycle's record: rewards, lengths, endings, and the texts themselves."""
+def describe(cycle: Cycle, groups: Sequence[Group], failures: Counter[str]) -> None:
+    """Put what was drawn on the cycle's record: rewards, lengths, endings, and the texts themselves.
+
+    Raises:
+        RewardError: not one completion has a reward, though there are reward functions.
+    """
+    require_some_scored(groups, failures, f"cycle {cycle.label}")
     cycle.metrics |= reward_row(groups) | _prefixed("reward_failures/", failures) | length_row(groups)
     cycle.samples = [row for group in groups for row in group.sample_rows()]
 
@@ -134,34 +142,36 @@ class Rollouts:
         self,
         estimate: Estimate,
         *,
-        clip: Clip = NO_CLIP,
-        kl: KlPenalty | Callable[..., Any] | None = None,
+        terms: LossTerms = NO_TERMS,
+        penalty: TokenPenalty | None = None,
         whiten: bool = False,
         scale: Literal["advantages", "weights"] = "advantages",
     ) -> Batch:
-        """The datums of the optimizer step, by the algorithm's `estimate` and the configuration's options."""
+        """The datums of the optimizer step, by the algorithm's `estimate` and the configuration's options.
+
+        `penalty` and `whiten` are for algorithms with a KL term of their own; the others have `[kl]` and `whiten`.
+        """
         config = self._config
+        kl: KlPenalty | TokenPenalty | None = penalty
         if isinstance(config, GroupConfig):
-            whiten = config.whiten
-            if config.kl.coef:
-                kl = KlPenalty(config.kl.coef, config.kl.estimator, config.kl.place)
+            kl, whiten = config.kl_penalty(), config.whiten
         batch = build_batch(
             self.groups,
             estimate,
             kl=kl,
             whiten=whiten,
-            clip=clip,
+            terms=terms,
             aggregation=config.aggregation,
             constant_length=config.sampling.max_tokens,
             scale=scale,
         )
-        self._cycle.metrics |= _prefixed("dropped/", batch.dropped)
+        self._cycle.count_dropped(batch.dropped)
         if batch.kl is not None:
             self._cycle.metrics |= {"kl_reference": batch.kl.k1, "kl_reference_k3": batch.kl.k3}
         return batch
 
 
-def require_some_scored(scored: Scored, where: str) -> None:
+def require_some_scored(groups: Sequence[Group], failures: Counter[str], where: str) -> None:
     """Stop where not one completion could be scored: going on would be paid for and teach nothing.
 
     A part that fails is counted, logged, and left out.
@@ -169,11 +179,11 @@ def require_some_scored(scored: Scored, where: str) -> None:
     Raises:
         RewardError: no completion has a reward; the message says why.
     """
-    if not scored.failures:
+    if not failures:
         return
-    rewards = [reward for group in scored.groups for reward in group.rewards]
+    rewards = [reward for group in groups for reward in group.rewards]
     unscored = sum(reward is None for reward in rewards)
-    reasons = ", ".join(f"{reason} ({count} times)" for reason, count in scored.failures.most_common())
+    reasons = ", ".join(f"{reason} ({count} times)" for reason, count in failures.most_common())
     message = f"{where}: {unscored} of {len(rewards)} completions could not be scored: {reasons}"
     if unscored == len(rewards):
         raise RewardError(message)

@@ -30,9 +30,9 @@ async def sapo_cycles(attempt: Attempt, block: Block, config: SapoConfig, start:
     """A block of cycles, from `start` to a saved state."""
     cycles = await Cycles.begin(attempt, block, start)
     estimate = partial(maths.advantages, std=config.std, eps=config.eps)
-    loss_config = maths.loss_config(config.tau_pos, config.tau_neg)
+    terms = config.loss_terms()
     for cycle in cycles:
         rollouts = await sample_groups(cycle, config)
         batch = rollouts.batch(estimate)
-        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, loss_config)
+        await train_step(cycle, batch.data, maths.LOSS_FUNCTION, terms.loss_config)
     return cycles.outcome()

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from flows.attempt import Attempt
 from flows.config import OpsdConfig, SdpoConfig
 from flows.cycles import Cycle
-from flows.prepared import feedback_source
 from flows.teacher import Prompts
 from tasks.feedback import feedback_for
 from tasks.prompt_templates import prompt_tokens_or_none
@@ -29,7 +28,7 @@ async def feedback_prompts(cycle: Cycle, config: SdpoConfig, groups: Sequence[Gr
     """The question with each attempt and the feedback on it; attempts without feedback are counted by reason."""
     renderer = cycle.attempt.inputs.renderer
     missing: Counter[str] = Counter()
-    source = feedback_source(config)
+    source = config.feedback_source()
     feedback = await feedback_for(groups, source, renderer=renderer, pool=cycle.attempt.pool, missing=missing)
     cycle.metrics |= {f"no_feedback/{reason}": count for reason, count in missing.items()}
     prompts: list[list[list[int] | None]] = []

@@ -33,7 +33,7 @@ async def sft_cycles(attempt: Attempt, block: Block, config: SftConfig, start: S
     for cycle in cycles:
         pairs = attempt.inputs.pairs(attempt.inputs.batch(cycle.number, config.batch_size))
         batch = maths.sft_data(pairs, max_sequence_tokens=context)
-        cycle.metrics |= {f"dropped/{reason}": count for reason, count in batch.dropped_by_reason.items()}
+        cycle.count_dropped(batch.dropped_by_reason)
         data = scale_data(batch.data, config.aggregation, field="weights", constant_length=context)
         await train_step(cycle, data, maths.LOSS_FUNCTION)
     return cycles.outcome()

@@ -60,7 +60,8 @@ def step_metrics(data: Sequence[Datum], answers: Sequence[Completed]) -> Row:
     first, last, step = answers[0].result, answers[-2].result, answers[-1].result
     row = reported({**last["metrics"], **step["metrics"]})
     if "logprobs" not in data[0]["loss_inputs"]:
-        return row | {"loss_per_token": mean_nll(data, first["loss_outputs"])}
+        soft = len(data[0]["loss_inputs"]["weights"]["shape"]) > 1
+        return row if soft else row | {"loss_per_token": mean_nll(data, first["loss_outputs"])}
     row |= sampler_agreement(data, first["loss_outputs"])
     if len(answers) > 2:
         row["kl_update"] = sampler_agreement(data, last["loss_outputs"])["kl_sampler_trainer_k3"]

@@ -75,3 +75,14 @@ def preference(item: Example, chosen: str, rejected: str) -> Preference:
 def user(text: str) -> tuple[Message, ...]:
     """A conversation of one user message."""
     return ({"role": "user", "content": text},)
+
+
+def require_answers(examples: Sequence[Example], which: str, why: str) -> None:
+    """Refuse examples without an answer where one is needed.
+
+    Raises:
+        DataError: says how many of `which` have none, and `why` it matters.
+    """
+    without = sum(example.answer is None for example in examples)
+    if without:
+        raise DataError(f"{without} of {len(examples)} {which} have no `answer`, {why}")

@@ -1,11 +1,9 @@
 """What a user can set, with vetted defaults. The same models are the TOML file, `--set a.b=c` and the UI's form."""
 
-from flows.config.algorithms import (
+from flows.config.base import FlowConfig, GroupConfig, NormalizedConfig, RolloutConfig, SampledConfig
+from flows.config.group_relative import (
     CispoConfig,
-    CustomConfig,
     DapoConfig,
-    DistillConfig,
-    DpoConfig,
     DppoConfig,
     DrGrpoConfig,
     DroConfig,
@@ -14,19 +12,12 @@ from flows.config.algorithms import (
     GrpoNostdConfig,
     GspoConfig,
     MaxrlConfig,
-    OpdConfig,
-    OpsdConfig,
     PpoConfig,
-    PpoCriticConfig,
     ReinforceConfig,
-    ReinforcePpConfig,
     RlooConfig,
     SapoConfig,
-    SdpoConfig,
-    SftConfig,
-    TttConfig,
 )
-from flows.config.base import FlowConfig, GroupConfig, NormalizedConfig, RolloutConfig, SampledConfig
+from flows.config.others import CustomConfig, SftConfig, TttConfig
 from flows.config.sections import (
     ConfigError,
     DataConfig,
@@ -41,6 +32,15 @@ from flows.config.sections import (
     Section,
     StopConfig,
     TeacherConfig,
+)
+from flows.config.two_runs import (
+    DistillConfig,
+    DpoConfig,
+    OpdConfig,
+    OpsdConfig,
+    PpoCriticConfig,
+    ReinforcePpConfig,
+    SdpoConfig,
 )
 
 CONFIGS: dict[str, type[FlowConfig]] = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from algorithms import Aggregation
+from algorithms import NO_TERMS, Aggregation, Algorithm, KlPenalty, LossTerms
 from flows.config.sections import (
     DataConfig,
     EvaluationConfig,
@@ -23,6 +24,10 @@ from flows.config.sections import (
     Section,
     StopConfig,
 )
+from tasks import data as data_sets
+from tasks.data import DataSet, DataSource
+from tasks.examples import Example
+from tasks.rewards import RewardTerm
 
 
 class FlowConfig(Section):
@@ -52,6 +57,62 @@ class FlowConfig(Section):
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     stop: StopConfig = Field(default_factory=StopConfig)
 
+    # What share of the data is held out where nothing else is said.
+    heldout_by_default: ClassVar[float] = 0.1
+
+    def loss_terms(self) -> LossTerms:
+        """What tunes the loss, as the provider takes it.
+
+        Raises:
+            ValueError: a value out of its range, or one the provider has no way to take.
+        """
+        return NO_TERMS
+
+    def reward_terms(self) -> list[RewardTerm]:
+        """What completions are rewarded for; nothing for an algorithm without rewards."""
+        return []
+
+    def evaluation_terms(self) -> list[RewardTerm]:
+        """What a correct reply is: as configured; else what is rewarded first; else the answer word for word."""
+        if named := self.evaluation.reward:
+            return [RewardTerm(named)]
+        first = next(iter(self.reward_terms()), RewardTerm("exact"))
+        return [RewardTerm(first.function, arguments=first.arguments)]
+
+    def check(self) -> None:
+        """Refuse what can be refused without data or endpoint; every algorithm adds its own.
+
+        Raises:
+            ValueError: names the field, the value and the way out.
+        """
+        self.loss_terms()
+
+    def check_data(self, train: Sequence[Example]) -> None:
+        """Refuse examples that lack what the algorithm learns from.
+
+        Raises:
+            ValueError: names what is missing, and in how many examples.
+        """
+
+    def read_data(self, source: DataSource) -> DataSet:
+        """The examples, as the algorithm needs them."""
+        return data_sets.load(source)
+
+    def needs(self, row: Algorithm) -> Algorithm:
+        """The registry's row with what this configuration asks for beside: to measure, say."""
+        measured = self.evaluation.enabled and bool(self.evaluation_terms())
+        return row.with_operations("save_weights_for_sampler", "sample") if measured else row
+
+    def warnings(self) -> list[str]:
+        """Settings that are allowed and probably not meant."""
+        return []
+
+    def _refuse_without_effect(self, names: Iterable[str], because: str) -> None:
+        """A setting that is without effect is a misunderstanding: better told than passed over."""
+        given = [name for name in names if name in self.model_fields_set]
+        if given:
+            raise ValueError(f"{', '.join(given)}: no effect, {because}; leave out")
+
 
 class SampledConfig(FlowConfig):
     """Algorithms that sample completions and score them."""
@@ -59,6 +120,10 @@ class SampledConfig(FlowConfig):
     groups_per_cycle: PositiveInt = Field(8, description="Prompts per cycle.")
     group_size: Annotated[int, Field(ge=2, le=1024)] = Field(8, description="Completions per prompt (G).")
     rewards: list[RewardConfig] = Field(default_factory=lambda: [RewardConfig()], min_length=1)
+
+    def reward_terms(self) -> list[RewardTerm]:
+        """The weighted sum of `rewards`."""
+        return [section.term() for section in self.rewards]
 
 
 class RolloutConfig(SampledConfig):
@@ -74,6 +139,15 @@ class GroupConfig(RolloutConfig):
 
     whiten: bool = Field(False, description="Normalise advantages over the whole batch, after the group's baseline.")
     kl: KlConfig = Field(default_factory=KlConfig)
+
+    def kl_penalty(self) -> KlPenalty | None:
+        """The penalty on leaving the initial weights; None where it is off."""
+        return KlPenalty(self.kl.coef, self.kl.estimator, self.kl.place) if self.kl.coef else None
+
+    def needs(self, row: Algorithm) -> Algorithm:
+        """With a KL term: a reference run."""
+        row = super().needs(row)
+        return row.with_run("reference") if self.kl.coef else row
 
 
 class NormalizedConfig(GroupConfig):

@@ -10,11 +10,13 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from algorithms import KlEstimator, Schedule
+from tasks.rewards import RewardTerm
 
 # Upper bounds are far beyond any use: they turn a slip of the keyboard into a message, before it is an overflow.
 PositiveInt = Annotated[int, Field(ge=1, le=1_000_000)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
+Bound = Annotated[float, Field(ge=0, le=1e6)]
 ProviderName = Literal["local", "modal", "tinker"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 
@@ -127,6 +129,10 @@ class RewardConfig(Section):
     arguments: dict[str, int | float | str | bool] = Field(
         default_factory=dict, description="Arguments of the function, e.g. `pattern` for regex."
     )
+
+    def term(self) -> RewardTerm:
+        """The same, as `tasks.rewards` takes it."""
+        return RewardTerm(self.function, self.weight, self.finish_bonus, self.arguments)
 
 
 class OptimizerConfig(Section):

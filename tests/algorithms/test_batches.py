@@ -96,7 +96,7 @@ def test_the_kl_term_comes_after_whitening_and_the_divergence_is_measured_over_a
 
 
 def test_clip_bounds_reach_every_datum_of_the_step():
-    batch = build_batch([MIXED, LONG], centred, clip=clip_range("tinker", 0.8, 1.2))
+    batch = build_batch([MIXED, LONG], centred, terms=clip_range("tinker", 0.8, 1.2))
     assert all("clip_high_threshold" in datum["loss_inputs"] for datum in batch.data)
     assert len(batch.data) == 4
 

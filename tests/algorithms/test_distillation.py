@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.clipping import Clip
+from algorithms.actor_critic import normalize_advantages
 from algorithms.distillation import completion_logprobs, distillation_group, reverse_kl
 
 LOGPROB = st.floats(-20, 0)
@@ -101,9 +101,11 @@ def test_a_completion_shorter_than_what_is_skipped_sends_nothing():
     assert group.dropped_by_reason == {"zero_signal": 1}
 
 
-def test_a_clip_range_travels_on_the_datum():
-    (datum,) = distillation_group([7], [sequence([-1.0], [-0.5])], clip=Clip(0.8, 1.2, {})).data
-    assert datum["loss_inputs"]["clip_low_threshold"]["values"] == [0.8]
+def test_skipped_tokens_have_weight_0_so_that_neither_means_nor_centring_count_them():
+    (datum,) = distillation_group([7, 8], [sequence([-1.0] * 4, [-0.5, -0.5, -3.0, -0.1])], skip_first=2).data
+    assert datum["loss_inputs"]["weights"]["values"] == [0.0, 0.0, 0.0, 1.0, 1.0]
+    (centred,) = normalize_advantages([datum], scale=False)
+    assert centred["loss_inputs"]["advantages"]["values"] == [0.0, 0.0, 0.0, pytest.approx(-1.45), pytest.approx(1.45)]
 
 
 def test_the_reverse_kl_is_a_mean_over_tokens_not_over_completions():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from algorithms import (
     ALGORITHMS,
-    NO_CLIP,
+    NO_TERMS,
     PROVIDER_LOSS_SUPPORT,
     KlPenalty,
     NoGradientError,
@@ -64,9 +64,7 @@ ADVANTAGES = {
 BOUNDS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 LOSS_CONFIG = {
     ppo: BOUNDS,
-    gspo: BOUNDS,
     dapo: {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28},
-    cispo: {"clip_low_threshold": 0.0, "clip_high_threshold": 4.0},
     dppo: {"delta_low": 0.2, "delta_high": 0.2},
     sapo: {"tau_pos": 1.0, "tau_neg": 1.05},
 }
@@ -112,7 +110,8 @@ def test_build_loss_sends_what_the_provider_takes_and_refuses_where_it_has_no_su
     payload = maths.build_loss(sampled(), 0, REQUEST, on(provider))
     check_operation(RULES[provider], "policy", "forward_backward", ForwardPayload.model_validate(payload))
     assert payload["loss_function"] == loss
-    assert payload["loss_config"] == ({} if provider == "tinker" else LOSS_CONFIG.get(maths, {}))
+    expected = cispo.loss_terms(provider).loss_config if maths is cispo else LOSS_CONFIG.get(maths, {})
+    assert payload["loss_config"] == ({} if provider == "tinker" else expected)
 
 
 @EVERY
@@ -178,10 +177,10 @@ def test_tinker_finds_the_bounds_on_every_datum(maths, low, high):
     assert trained(payload["data"][0], "clip_high_threshold") == [high, high]
 
 
-@pytest.mark.parametrize("maths", [ppo, dapo, gspo, cispo])
+@pytest.mark.parametrize("maths", [ppo, dapo, gspo])
 def test_bounds_that_are_left_to_the_provider_are_not_sent(maths):
     for provider in ("modal", "local"):
-        assert maths.loss_terms(provider, None, None) == NO_CLIP
+        assert maths.loss_terms(provider, None, None) == NO_TERMS
 
 
 @pytest.mark.parametrize("maths", [ppo, dapo, gspo])
@@ -193,41 +192,42 @@ def test_cispo_leaves_tinkers_config_and_datums_empty():
     payload = cispo.build_loss(sampled(), 0, REQUEST, on("tinker"))
     assert payload["loss_config"] == {}
     assert "clip_high_threshold" not in payload["data"][0]["loss_inputs"]
-    assert cispo.loss_terms("tinker", None, None) == NO_CLIP
+    assert cispo.loss_terms("tinker", None, None) == NO_TERMS
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 5.0), (0.5, None)])
 def test_cispo_refuses_bounds_that_tinker_could_not_be_told(low, high):
-    with pytest.raises(ValueError, match=f"clip_low_threshold is {low}, clip_high_threshold is {high}.*leave them out"):
+    with pytest.raises(ValueError, match=f"clip_low is {low}, clip_high is {high}.*leave both out"):
         cispo.loss_terms("tinker", low, high)
 
 
-def test_cispos_published_bounds_reach_modal_as_they_are():
-    assert cispo.loss_terms("modal", 0, 5).loss_config == {"clip_low_threshold": 0, "clip_high_threshold": 5}
+@pytest.mark.parametrize(("provider", "high"), [("modal", 5.0), ("local", 4.0)])
+def test_cispos_own_bounds_are_each_providers(provider, high):
+    assert cispo.loss_terms(provider).loss_config == {"clip_low_threshold": 0.0, "clip_high_threshold": high}
 
 
 def test_gspos_paper_has_much_narrower_bounds_than_the_server():
-    clip = gspo.loss_terms("modal", gspo.PAPER_LOW, gspo.PAPER_HIGH)
-    assert clip.loss_config == {"clip_low_threshold": 0.9997, "clip_high_threshold": 1.0004}
+    terms = gspo.loss_terms("modal", gspo.PAPER_LOW, gspo.PAPER_HIGH)
+    assert terms.loss_config == {"clip_low_threshold": 0.9997, "clip_high_threshold": 1.0004}
 
 
 def test_dros_beta_goes_to_local_and_stays_away_from_tinker():
-    assert dro.loss_config("local", 0.1) == {"beta": 0.1}
-    assert dro.loss_config("local") == dro.loss_config("tinker") == {}
+    assert dro.loss_terms("local", 0.1).loss_config == {"beta": 0.1}
+    assert dro.loss_terms("local") == dro.loss_terms("tinker") == NO_TERMS
     with pytest.raises(ValueError, match=r"beta is 0\.1: tinker's dro takes an empty loss_config"):
-        dro.loss_config("tinker", 0.1)
+        dro.loss_terms("tinker", 0.1)
     with pytest.raises(ValueError, match="modal does not advertise loss_function='dro'"):
-        dro.loss_config("modal", 0.1)
+        dro.loss_terms("modal", 0.1)
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: dppo.loss_config(-0.1, 0.2), r"delta_low is -0\.1"),
-        (lambda: dppo.loss_config(0.2, math.inf), "delta_high is inf"),
-        (lambda: dro.loss_config("local", -1.0), r"beta is -1\.0"),
-        (lambda: sapo.loss_config(tau_pos=0.0), r"tau_pos is 0\.0"),
-        (lambda: sapo.loss_config(tau_neg=math.nan), "tau_neg is nan"),
+        (lambda: dppo.loss_terms("local", -0.1, 0.2), r"delta_low is -0\.1"),
+        (lambda: dppo.loss_terms("local", 0.2, math.inf), "delta_high is inf"),
+        (lambda: dro.loss_terms("local", -1.0), r"beta is -1\.0"),
+        (lambda: sapo.loss_terms("local", tau_pos=0.0), r"tau_pos is 0\.0"),
+        (lambda: sapo.loss_terms("local", tau_neg=math.nan), "tau_neg is nan"),
         (lambda: drgrpo.advantages([1.0, 0.0], [1, 2], normalizer="constant"), "needs max_tokens"),
         (lambda: drgrpo.advantages([1.0, 0.0], [1, 2], normalizer="tokens"), "normalizer 'tokens' is unknown"),
         (lambda: reinforce.advantages([1.0, 0.0], [1, 2], baseline="value"), "baseline 'value' is unknown"),

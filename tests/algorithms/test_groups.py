@@ -37,8 +37,8 @@ def test_an_estimate_is_given_the_completions_lengths():
 
 
 def test_tinkers_bounds_are_on_every_datum_at_the_completions_positions():
-    clip = clip_range("tinker", 0.8, 1.28)
-    built = build_group(PROMPT, [sequence(3, 4), sequence(5)], [1.0, 0.0], centred, clip=clip)
+    terms = clip_range("tinker", 0.8, 1.28)
+    built = build_group(PROMPT, [sequence(3, 4), sequence(5)], [1.0, 0.0], centred, terms=terms)
     inputs = built.data[0]["loss_inputs"]
     assert inputs["clip_low_threshold"]["values"] == [0.0, 0.8, 0.8]
     assert inputs["clip_high_threshold"]["values"] == [0.0, 1.28, 1.28]
@@ -139,13 +139,13 @@ def test_the_published_nan_case_excludes_one_completion_and_counts_it():
     assert len(built.data) == 3
 
 
-def test_a_payloads_config_holds_the_clip_range_and_the_losss_own_keys():
+def test_a_payloads_config_holds_the_losss_terms():
     sample = {"sequences": [sequence(3, 4, reward=1.0), sequence(5, reward=0.0)]}
-    clip = clip_range("local", 0.8, 1.2)
-    payload = group_loss(sample, REQUEST, on("local"), centred, "ppo", clip=clip, loss_config={"value_clip": 0.2})
+    terms = clip_range("local", 0.8, 1.2)
+    payload = group_loss(sample, REQUEST, on("local"), centred, "ppo", terms=terms)
     ForwardPayload.model_validate(payload)
-    assert payload["loss_config"] == {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2, "value_clip": 0.2}
-    assert clip.loss_config == {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+    assert payload["loss_config"] == {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+    assert payload["loss_config"] is not terms.loss_config
 
 
 def test_a_loss_the_provider_lacks_is_refused_before_the_sample_is_looked_at():

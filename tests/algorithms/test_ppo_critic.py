@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms import NoGradientError
-from algorithms.clipping import Clip
 from algorithms.gae import gae, terminal_rewards
+from algorithms.loss_terms import LossTerms
 from algorithms.ppo_critic import (
     build,
     build_critic_loss,
@@ -66,7 +66,7 @@ def test_what_cannot_be_used_is_dropped_from_both_runs_and_counted():
 
 
 def test_bounds_travel_on_the_policys_datum_only():
-    built = build([1], [sequence([0.5])], [1.0], clip=Clip(0.8, 1.2, {}))
+    built = build([1], [sequence([0.5])], [1.0], terms=LossTerms(0.8, 1.2, {}))
     assert values_of(built.policy[0], "clip_high_threshold") == [1.2]
     assert "clip_high_threshold" not in built.critic[0]["loss_inputs"]
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from flows.config import ConfigError
+from flows.config.sections import ConfigError
 from tasks.reward_worker import load_function
 
 BuildLoss = Callable[[dict[str, Any], int, dict[str, Any], Any], Any]
