@@ -25,6 +25,7 @@ OWN: dict[str, dict[str, Any]] = {
     "sft": {"batch_size": 4},
     "dpo": {"batch_size": 4, "data": {"source": "addition-1digit-preferences"}},
     "custom": {"build_loss": "algorithms:build_loss"},
+    "sdpo": {"feedback": "verifier"},
     "ttt": {"groups_per_cycle": 2, "group_size": 4},
 }
 """What an algorithm needs beyond two groups of four completions."""
