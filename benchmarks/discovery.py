@@ -22,7 +22,7 @@ from benchmarks.training import STARTERS, train
 from flows.config import TttConfig
 from flows.load_config import load_config
 from flows.prepare import prepare
-from flows.prepared import Prepared, problem_of
+from flows.prepared import Prepared
 from tasks.completion import Completion
 from tasks.jsonl import read_jsonl
 from tasks.rewards import score
@@ -33,6 +33,9 @@ PROBLEM = STARTERS.parent / "examples" / "pangram.jsonl"
 
 SOLVED = 0.8
 """21 of the 26 letters."""
+
+TEMPLATE = r'template="{question}\nScore {reward}: {attempt}\nWrite a better one:"'
+"""A small model talks about a long instruction; this one it answers with another sentence."""
 
 BASELINE_ROUND = 1_000_007
 """Of `request_seed`: no request of a flow has it."""
@@ -98,7 +101,7 @@ async def draw_from_base(config: TttConfig, tokens: int) -> Drawn:
 def _request(inputs: Prepared, config: TttConfig, group: int) -> dict[str, Any]:
     seed = request_seed(config.seed, 0, group, BASELINE_ROUND)
     request = inputs.sample_request(
-        problem_of(inputs.data.train, config),
+        config.problem_of(inputs.data.train),
         num_samples=config.group_size,
         temperature=config.sampling.temperature,
         seed=seed,
@@ -109,7 +112,7 @@ def _request(inputs: Prepared, config: TttConfig, group: int) -> dict[str, Any]:
 
 async def _take(drawn: Drawn, sequences: Sequence[dict[str, Any]], inputs: Prepared, config: TttConfig) -> None:
     """Score a group as the flow does."""
-    problem = problem_of(inputs.data.train, config)
+    problem = config.problem_of(inputs.data.train)
     attempts = [
         Completion(
             prompt=problem.messages,
@@ -135,7 +138,7 @@ EXPERIMENTS = tuple(
         f"ttt, seed {seed}",
         "discovery",
         "ttt.toml",
-        (f"seed={seed}", "cycles=10", "save_every=5", "sampling.max_tokens=24"),
+        (f"seed={seed}", "save_every=6", "sampling.max_tokens=24", "optimizer.learning_rate=5e-4", TEMPLATE),
         measure,
     )
     for seed in range(3)

@@ -2,7 +2,7 @@
 
 A teacher that is shown feedback must be able to read it, and this model, as it comes, is not: in a prompt that holds
 the student's attempt it mostly repeats the attempt, whatever is said of it. So it first goes to school: SFT on
-two-digit sums, each with somebody's attempt and the verifier's verdict, half of them right. Then SDPO starts from that
+one-digit sums, each with somebody's attempt and the verifier's verdict, half of them right. Then SDPO starts from that
 model twice, on bare questions: once with the verifier's verdict on its own attempts, once with a sentence that says
 nothing. The template, the budget and the seed are the same.
 """
@@ -19,7 +19,7 @@ from benchmarks.distillation import model_of
 from benchmarks.experiments import Experiment, Finding, Stage
 from benchmarks.surroundings import gateway_as_endpoint
 from benchmarks.training import train
-from tasks.datasets.addition import two_digits
+from tasks.datasets.addition import one_digit
 from tasks.examples import Example
 from tasks.feedback import FeedbackSource, feedback_for
 from tasks.rendering import Renderer
@@ -30,8 +30,10 @@ from tasks.teacher_prompts import feedback_prompt
 TEMPLATE = "{question}\nAttempt: {attempt}\n{feedback}\nThe right number is:"
 CONTROL = "constant:The attempt was read."
 
-LESSONS = 400
-ERRORS = (-10, -2, -1, 1, 2, 10)
+LESSONS = 6
+"""Attempts at each question of the school, half of them right."""
+
+SUMS = range(2, 19)
 
 
 def measure(experiment: Experiment, folder: Path) -> Finding:
@@ -71,9 +73,8 @@ def write_school(path: Path, model: str) -> None:
 
 
 async def _lessons(renderer: Renderer) -> list[Example]:
-    train_side, _ = two_digits()
-    examples = sorted(train_side, key=_digest)[:LESSONS]
-    groups = [_attempt(example, renderer) for example in examples]
+    train_side, _ = one_digit()
+    groups = [_attempt(example, number, renderer) for number in range(LESSONS) for example in train_side]
     source = FeedbackSource("verifier", reward=RewardTerm("number"))
     async with RewardPool() as pool:
         said = await feedback_for(groups, source, renderer=renderer, pool=pool)
@@ -83,20 +84,20 @@ async def _lessons(renderer: Renderer) -> list[Example]:
     ]
 
 
-def _attempt(example: Example, renderer: Renderer) -> Group:
-    digest, right = _digest(example), int(example.answer or "")
-    is_right = digest[-1] % 2 == 0
-    said = right if is_right else right + ERRORS[digest[-2] % len(ERRORS)]
-    tokens = renderer.completion_tokens(str(said))
-    group = Group(example, {"prompt": {"token_ids": []}}, [{"tokens": tokens, "stop_reason": "stop"}])
-    group.rewards = [float(is_right)]
+def _attempt(example: Example, number: int, renderer: Renderer) -> Group:
+    """A right attempt or, for odd numbers, another sum, which no version of a random generator can change."""
+    right = int(example.answer or "")
+    others = [total for total in SUMS if total != right]
+    digest = sha256(f"school/{example.id}/{number}".encode()).digest()
+    said = others[digest[0] % len(others)] if number % 2 else right
+    group = Group(
+        replace(example, id=f"{example.id}/{number}"),
+        {"prompt": {"token_ids": []}},
+        [{"tokens": renderer.completion_tokens(str(said)), "stop_reason": "stop"}],
+    )
+    group.rewards = [float(said == right)]
     group.completions(renderer)
     return group
-
-
-def _digest(example: Example) -> bytes:
-    """No version of a random generator can change what it chooses."""
-    return sha256(f"school/{example.id}".encode()).digest()
 
 
 EXPERIMENTS = tuple(
@@ -108,15 +109,12 @@ EXPERIMENTS = tuple(
             f"seed={seed}",
             "cycles=10",
             "save_every=10",
-            "data.source=addition-2digit",
-            "sampling.max_tokens=6",
-            "evaluation.max_prompts=48",
-            "evaluation.samples=2",
+            "sampling.max_tokens=4",
         ),
         measure,
         first=Stage(
             "sft.toml",
-            (f"seed={seed}", "cycles=16", "save_every=16", "batch_size=16", "evaluation.enabled=false"),
+            (f"seed={seed}", "cycles=10", "save_every=10", "batch_size=16", "evaluation.enabled=false"),
         ),
     )
     for seed in range(2)

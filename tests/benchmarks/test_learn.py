@@ -98,7 +98,7 @@ def test_the_school_says_right_of_right_attempts_and_wrong_of_the_others(tmp_pat
         assert said_right != ("it is wrong" in asked)
         verdicts.add(said_right)
     assert verdicts == {True, False}
-    assert len(lessons) == feedback.LESSONS
+    assert len({lesson.id for lesson in lessons}) == len(lessons) == feedback.LESSONS * 59
 
 
 def a_record(experiment: Experiment, **figures: float) -> Record:
