@@ -108,8 +108,12 @@ class FlowConfig(Section):
         return []
 
     def _refuse_without_effect(self, names: Iterable[str], because: str) -> None:
-        """A setting that is without effect is a misunderstanding: better told than passed over."""
-        given = [name for name in names if name in self.model_fields_set]
+        """A setting that is without effect is a misunderstanding: better told than passed over.
+
+        One at its default may stand: `whitney init` writes them all.
+        """
+        fields = type(self).model_fields
+        given = [name for name in names if getattr(self, name) != fields[name].get_default(call_default_factory=True)]
         if given:
             raise ValueError(f"{', '.join(given)}: no effect, {because}; leave out")
 
