@@ -1,8 +1,8 @@
 """docs/algorithms: a page for each algorithm, made from its row, its maths, its loop and its options.
 
-`python -m cli.algorithm_pages` writes the folder. Nothing on a page is written twice: the contract and the formulas are
-the docstring of `algorithms/NAME.py`, the loop is the source of `flows/NAME.py`, the numbers come from the code that
-trains (`cli.algorithm_numbers`).
+`python -m cli.algorithm_pages` writes the folder, and README.md's table. Nothing on a page is written twice: the
+contract and the formulas are the docstring of `algorithms/NAME.py`, the loop is the source of `flows/NAME.py`, the
+numbers come from the code that trains (`cli.algorithm_numbers`).
 """
 
 from __future__ import annotations
@@ -215,10 +215,20 @@ def index_table(folder: str) -> Iterator[str]:
         yield f"| [{row.name}]({folder}{row.name}.md) | {' | '.join(cells)} |"
 
 
+def readme() -> str:
+    """README.md with its table of algorithms made anew."""
+    head, *made = index_table("docs/algorithms/")
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    first = lines.index(head)
+    behind = next(place for place in range(first, len(lines)) if not lines[place].startswith("|"))
+    return "\n".join([*lines[:first], head, *made, *lines[behind:]]) + "\n"
+
+
 def files() -> dict[Path, str]:
     """Everything that is generated: its path and its text."""
     chosen = {name: options(name) for name in ALGORITHMS}
     return {
+        ROOT / "README.md": readme(),
         PAGES / "README.md": index(),
         **{PAGES / f"{name}.md": page(name) for name in ALGORITHMS},
         OPTIONS: json.dumps(chosen, indent=2, ensure_ascii=False) + "\n",

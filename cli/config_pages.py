@@ -21,6 +21,7 @@ from flows.config import FlowConfig
 from flows.load_config import CONFIGS
 
 WIDTH = 110
+REQUIRED = "# Has no default: it must be set."
 
 
 def starter_toml(algorithm: str) -> str:
@@ -36,12 +37,13 @@ def starter_toml(algorithm: str) -> str:
 
 
 def _section(name: str, field: FieldInfo, section: type[BaseModel]) -> Iterator[str]:
-    """A table with its fields; one that is absent by default is commented out, line by line."""
-    default = field.get_default(call_default_factory=True)
+    """A table with its fields; one that has no default, or is absent by default, is commented out line by line."""
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
     first = default[0] if isinstance(default, list) and default else default
     header = f"[[{name}]]" if get_origin(field.annotation) is list else f"[{name}]"
     lines = [header, *_settings(section.model_fields, first if isinstance(first, BaseModel) else None)]
     yield from _comment(field.description or purpose(section))
+    yield from (REQUIRED,) if field.is_required() else ()
     yield from (lines if first is not None else (line if line.startswith("# ") else f"# {line}" for line in lines))
 
 
@@ -51,7 +53,7 @@ def _settings(fields: Mapping[str, FieldInfo], values: BaseModel | None = None) 
         if field.description:
             yield from _comment(field.description)
         if field.is_required():
-            yield from ("# Has no default: it must be set.", f"# {name} =")
+            yield from (REQUIRED, f"# {name} =")
             continue
         default = field.get_default(call_default_factory=True) if values is None else getattr(values, name)
         yield f"# {name} =" if default in (None, {}) else f"{name} = {_toml(default, lines=True)}"

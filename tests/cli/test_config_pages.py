@@ -18,7 +18,11 @@ TO_RUN: dict[str, dict[str, Any]] = {
     "opd": {"teacher": {"artifact_id": "an earlier run's"}},
 }
 """What a starter leaves open because no default can know it."""
-REQUIRED: dict[str, dict[str, Any]] = {"custom": {"build_loss": "algorithms:build_loss"}}
+REQUIRED: dict[str, dict[str, Any]] = {
+    "custom": {"build_loss": "algorithms:build_loss"},
+    "sdpo": {"feedback": "verifier"},
+    "ttt": {"rewards": [{"function": "number"}]},
+}
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
