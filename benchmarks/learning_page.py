@@ -114,10 +114,9 @@ The baseline is the best of N samples of the base model, N such that it samples 
         f"""\
 SDPO on one-digit addition, with the verifier's verdict on each attempt and, as control, with a sentence that says
 nothing ("{feedback.CONTROL.removeprefix("constant:")}"). The goal is that the verdict raises held-out accuracy, and
-higher than the control ends. Both start from one adapter that SFT has taught to read verdicts. Without that school SDPO
-does not work with a model of this size, whatever the feedback: the teacher, with the attempt in its prompt, repeats it
-(teacher log-prob − student log-prob is +0.8 nats a token, most on the strangest tokens), and held-out accuracy on
-one-digit addition fell from 14% to 2% in ten cycles with `verifier:reveal`.""",
+higher than the control ends. Both start from one adapter that SFT has taught to read verdicts. Without
+that school SDPO does not work with a model of this size, whatever the feedback: a teacher that has the attempt in its
+prompt repeats it, and likes its strangest tokens most.""",
         {
             "before": _share("before"),
             "after, verifier": _share("after, verifier"),

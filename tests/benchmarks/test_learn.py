@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import feedback
 from benchmarks.experiments import Experiment, Finding, Record, Records, missing
-from benchmarks.learn import EXPERIMENTS, measured, run
+from benchmarks.learn import EXPERIMENTS, main, measured, run
 from benchmarks.learning_page import page, sparkline
 from tasks.jsonl import read_jsonl
 
@@ -151,6 +151,15 @@ def test_the_page_has_a_row_for_every_experiment_with_its_numbers_settings_and_c
     for part in ("12%", "94%", "▁▅█", "| 12 |", "| 34 |", "demo-grpo-addition.toml", "`cycles=12`", "`abc+`"):
         assert part in rows["grpo"]
     assert "not measured yet" in rows["ppo"]
+
+
+def test_an_experiment_that_does_not_exist_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["learn", "--only", "grpo", "gripo"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "no experiment gripo; --list names them" in capsys.readouterr().err
 
 
 def test_a_sparkline_runs_from_the_lowest_to_the_highest_value() -> None:
