@@ -113,7 +113,7 @@ async def test_a_cycle_costs_the_operations_that_the_algorithms_page_says(
 
 @pytest.mark.parametrize(
     ("algorithm", "fields"),
-    [("dpo", {}), ("custom", {"loss_function": "cross_entropy", "build_loss": "algorithms.sft:sft_data"})],
+    [("dpo", {}), ("custom", {"loss_function": "cross_entropy"})],
 )
 async def test_gradient_weights_are_refused_where_cross_entropy_is_a_mean(
     algorithm: str, fields: dict[str, Any], visit: Visit, tmp_path: Path
