@@ -87,8 +87,8 @@ class Tools:
 
         Allocates nothing. `overrides` are `field.name=value`, put over the file's. Answers with all of its fields.
         """
+        from flows.checks.prepare import check_inputs
         from flows.load_config import load_config
-        from flows.prepare import check_inputs
 
         with told():
             algorithm, checked = load_config(Path(config), overrides or [])

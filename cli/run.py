@@ -45,8 +45,8 @@ def run(
     from cli.prefect_server import prefect_api
     from cli.terminal import sayer
     from cli.training import show_summary, train
+    from flows.checks.prepare import check_inputs
     from flows.load_config import load_config
-    from flows.prepare import check_inputs
 
     if name is not None:
         overrides = (*overrides, f"name={json.dumps(name)}")

@@ -1,18 +1,17 @@
 """Your own algorithm: a `build_loss` of the cookbook's contract, in a loop that is durable, ordered and visible."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "CustomConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from typing import Any
 
-from flows.attempt import Attempt
-from flows.build_loss import build_payload
 from flows.config import CustomConfig
 from flows.config.user_function import load_build_loss
-from flows.cycles import Cycles
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.rollout import draw_and_score
-from flows.step import train_step
+from flows.parts.build_loss import build_payload
+from flows.parts.rollout import scored_groups
+from flows.parts.step import train_step
 from flows.teacher import open_teacher
 from flows.training import train
 
@@ -33,7 +32,7 @@ async def custom_cycles(attempt: Attempt, block: Block, config: CustomConfig, st
     build_loss = load_build_loss(config.build_loss)
     teacher = await open_teacher(attempt, config.teacher) if config.teacher else None
     for cycle in cycles:
-        groups = await draw_and_score(cycle, config)
+        groups = await scored_groups(cycle, config)
         # Called once a group; whatever it asks of ctx.client is an operation like any other.
         payload = await build_payload(cycle, config, build_loss, groups, teacher)
         await train_step(cycle, payload.data, config.loss_function, payload.loss_config)

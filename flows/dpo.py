@@ -1,17 +1,16 @@
 """DPO: raise the chosen answer over the rejected one, held by the initial weights (arXiv 2305.18290)."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "DpoConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from typing import Any
 
 from algorithms import dpo as maths
-from flows.attempt import Attempt
 from flows.config import DpoConfig
-from flows.cycles import Cycles
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.preference import heldout_margin, pair_logprobs, pairs_of
-from flows.step import train_step
+from flows.parts.preference import heldout_margin, pair_logprobs, pairs_of
+from flows.parts.step import train_step
 from flows.teacher import open_reference
 from flows.training import train
 

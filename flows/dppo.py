@@ -1,18 +1,17 @@
 """DPPO: tokens that have moved too far the advantage's way are masked, by divergence and not by ratio."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "DppoConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from functools import partial
 from typing import Any
 
 from algorithms import dppo as maths
-from flows.attempt import Attempt
 from flows.config import DppoConfig
-from flows.cycles import Cycles
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.rollout import sample_groups
-from flows.step import train_step
+from flows.parts.rollout import sample_groups
+from flows.parts.step import train_step
 from flows.training import train
 
 

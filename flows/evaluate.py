@@ -8,10 +8,10 @@ from prefect.logging import get_run_logger
 
 from algorithms import forward_backward_payload, mean_nll, request_seed
 from algorithms.sft import sft_data
-from flows.attempt import Attempt
+from flows.durable.attempt import Attempt
+from flows.durable.outcome import EvaluationOutcome, Start
 from flows.lifecycle import block_flow
-from flows.outcome import EvaluationOutcome, Start
-from flows.rollout import draw, require_some_scored
+from flows.parts.rollout import draw, require_some_scored
 from tasks.events import emit
 from tasks.operations import forward, in_order
 from tasks.run import Opaque, Run

@@ -8,9 +8,9 @@ import tarfile
 import zlib
 from pathlib import Path
 
-from flows.attempt import Attempt
+from flows.durable.attempt import Attempt
+from flows.durable.outcome import ExportOutcome, Start
 from flows.lifecycle import block_flow
-from flows.outcome import ExportOutcome, Start
 from tasks.events import emit
 from tasks.operations import export_lora
 

@@ -1,17 +1,16 @@
 """GRPO without the standard deviation: hard prompts and easy ones weigh by their spread, not all the same."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "GrpoNostdConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from typing import Any
 
 from algorithms import grpo_nostd as maths
-from flows.attempt import Attempt
 from flows.config import GrpoNostdConfig
-from flows.cycles import Cycles
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.rollout import sample_groups
-from flows.step import train_step
+from flows.parts.rollout import sample_groups
+from flows.parts.step import train_step
 from flows.training import train
 
 

@@ -1,7 +1,10 @@
 """What makes a coroutine function a flow of ours: the hook that closes sessions, and what of its result is kept.
 
 The runner calls the hook in another process when this one is gone; it therefore knows nothing but the flow run's id
-and count. What closes sessions while the process lives is `flows.session_scope`.
+and count. What closes sessions while the process lives is `flows.durable.session_scope`.
+
+A flow's own file has no `from __future__ import annotations`: a runner loads it under a name that is not importable,
+and Prefect could not find what the string "GrpoConfig" means.
 """
 
 from __future__ import annotations

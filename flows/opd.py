@@ -1,17 +1,16 @@
 """On-policy distillation: the teacher's log-probs of what the student sampled, token by token (arXiv 2306.13649)."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "OpdConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from typing import Any
 
 from algorithms import opd as maths
-from flows.attempt import Attempt
 from flows.config import OpdConfig
-from flows.cycles import Cycles
-from flows.distillation import distillation_data, sample_students
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.step import train_step
+from flows.parts.distillation import distillation_data, sample_students
+from flows.parts.step import train_step
 from flows.teacher import open_teacher, teacher_logprobs
 from flows.training import train
 

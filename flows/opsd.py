@@ -1,18 +1,17 @@
 """On-policy self-distillation: shown the golden answer, the model teaches itself without it (arXiv 2601.19897)."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "OpsdConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from typing import Any
 
 from algorithms import opsd as maths
-from flows.attempt import Attempt
 from flows.config import OpsdConfig
-from flows.cycles import Cycles
-from flows.distillation import distillation_data, sample_students, soft_target_data
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.self_teacher import demonstration_prompts
-from flows.step import train_step
+from flows.parts.distillation import distillation_data, sample_students, soft_target_data
+from flows.parts.self_teacher import demonstration_prompts
+from flows.parts.step import train_step
 from flows.teacher import open_self_teacher, teacher_logprobs
 from flows.training import train
 

@@ -1,18 +1,17 @@
 """PPO with a critic: a second run learns what states are worth, the policy what beats that (arXiv 1707.06347)."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "PpoCriticConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from typing import Any
 
 from algorithms import ppo_critic as maths
-from flows.attempt import Attempt
 from flows.config import PpoCriticConfig
-from flows.critic import actor_critic_data, ask_critic, open_critic, together, train_critic
-from flows.cycles import Cycles
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.rollout import draw_and_score
-from flows.step import train_step
+from flows.parts.critic import actor_critic_data, ask_critic, open_critic, together, train_critic
+from flows.parts.rollout import scored_groups
+from flows.parts.step import train_step
 from flows.training import train
 
 
@@ -32,7 +31,7 @@ async def ppo_critic_cycles(attempt: Attempt, block: Block, config: PpoCriticCon
     critic = await open_critic(attempt, start)
     terms = config.loss_terms()
     for cycle in cycles:
-        groups = await draw_and_score(cycle, config)
+        groups = await scored_groups(cycle, config)
         await ask_critic(critic, groups)
         data = actor_critic_data(cycle, config, groups, terms)
         await together(

@@ -1,17 +1,16 @@
 """REINFORCE++: the group's advantage and, token by token, a KL term against the initial weights (arXiv 2501.03262)."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "ReinforcePpConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from typing import Any
 
 from algorithms import reinforce_pp as maths
-from flows.attempt import Attempt
 from flows.config import ReinforcePpConfig
-from flows.cycles import Cycles
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.rollout import sample_groups
-from flows.step import train_step
+from flows.parts.rollout import sample_groups
+from flows.parts.step import train_step
 from flows.teacher import reference_logprobs
 from flows.training import train
 

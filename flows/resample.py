@@ -13,10 +13,10 @@ from prefect.logging import get_run_logger
 
 from algorithms import ResamplePolicy, Retained, retained, soft_overlong_penalty
 from flows.config import DapoConfig
-from flows.cycles import Cycle
+from flows.durable.cycles import Cycle
+from flows.durable.outcome import Row
 from flows.lifecycle import inner_flow
-from flows.outcome import Row
-from flows.rollout import Rollouts, describe, draw_for_cycle, score_groups
+from flows.parts.rollout import Rollouts, describe, draw_groups, score_groups
 from flows.teacher import reference_logprobs
 from tasks.examples import Example
 from tasks.run import Opaque
@@ -124,7 +124,7 @@ class Resampling:
         """One round: a `sample` for each slot, one `score` for all, and the verdicts."""
         size = self.config.group_size
         sizes = [slot.verdict.missing if slot.drawn and slot.verdict.missing else size for slot in slots]
-        drawn = await draw_for_cycle(self.cycle, [slot.example for slot in slots], sizes, round_=self.rounds)
+        drawn = await draw_groups(self.cycle, [slot.example for slot in slots], sizes, round_=self.rounds)
         groups = [group for group in drawn if group is not None]
         if groups:
             self.failures.update(await score_groups(self.cycle, groups))

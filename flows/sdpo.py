@@ -1,19 +1,18 @@
 """SDPO: shown feedback on its own attempt, the model judges that attempt token by token (arXiv 2601.20802)."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "SdpoConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from typing import Any
 
 from algorithms import sdpo as maths
-from flows.attempt import Attempt
 from flows.config import SdpoConfig
-from flows.cycles import Cycles
-from flows.distillation import distillation_data
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.rollout import draw_and_score
-from flows.self_teacher import feedback_prompts
-from flows.step import train_step
+from flows.parts.distillation import distillation_data
+from flows.parts.rollout import scored_groups
+from flows.parts.self_teacher import feedback_prompts
+from flows.parts.step import train_step
 from flows.teacher import open_self_teacher, teacher_logprobs
 from flows.training import train
 
@@ -33,7 +32,7 @@ async def sdpo_cycles(attempt: Attempt, block: Block, config: SdpoConfig, start:
     cycles = await Cycles.begin(attempt, block, start)
     teacher = await open_self_teacher(attempt)
     for cycle in cycles:
-        groups = await draw_and_score(cycle, config)
+        groups = await scored_groups(cycle, config)
         prompts = await feedback_prompts(cycle, config, groups)
         await teacher_logprobs(cycle, teacher, groups, prompts)
         data = distillation_data(cycle, config, groups)

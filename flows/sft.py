@@ -1,18 +1,17 @@
 """SFT: raise the likelihood of given answers, token by token (cross_entropy on completions)."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "SftConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from typing import Any
 
 from algorithms import scale_data
 from algorithms import sft as maths
-from flows.attempt import Attempt
 from flows.config import SftConfig
-from flows.cycles import Cycles
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.evaluate import heldout_loss
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.step import train_step
+from flows.parts.step import train_step
 from flows.training import train
 
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from algorithms import completion_logprobs, completion_topk
-from flows.attempt import Attempt
 from flows.config import TeacherConfig
-from flows.cycles import Cycle
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycle
+from flows.durable.session_scope import RunSpec
 from flows.lifecycle import inner_flow
-from flows.session_scope import RunSpec
 from tasks.operations import current_sampler, in_order, logprobs
 from tasks.run import Run
 from tasks.scoring import Group
@@ -38,30 +38,33 @@ def teacher_spec(attempt: Attempt, section: TeacherConfig) -> RunSpec:
     )
 
 
-@inner_flow("open-teacher", run_name="open {name}")
-async def open_frozen_run(attempt: Attempt, name: str, spec: RunSpec, session: str = "main") -> Run:
-    """Create the second run. Its one snapshot is taken by whoever first asks for log-probs: DPO, which asks by
-    `forward`, needs none.
-    """
-    return await attempt.side_run(name, spec, session=session)
-
-
 async def open_teacher(attempt: Attempt, section: TeacherConfig) -> Run:
     """The attempt's teacher; opened by the first block that needs it."""
     session = "main" if section.session == "shared" else "teacher"
-    return attempt.scope.runs.get("teacher") or await open_frozen_run(
-        attempt, "teacher", teacher_spec(attempt, section), session
-    )
+    return await _open(attempt, "teacher", teacher_spec(attempt, section), session)
 
 
 async def open_self_teacher(attempt: Attempt) -> Run:
     """The policy's own initial weights as its teacher: what it knows more is in its prompt."""
-    return attempt.scope.runs.get("teacher") or await open_frozen_run(attempt, "teacher", attempt.initial_weights)
+    return await _open(attempt, "teacher", attempt.initial_weights)
 
 
 async def open_reference(attempt: Attempt) -> Run:
     """The policy's initial weights, frozen: the same in every attempt, however far the policy has come."""
-    return attempt.scope.runs.get("reference") or await open_frozen_run(attempt, "reference", attempt.initial_weights)
+    return await _open(attempt, "reference", attempt.initial_weights)
+
+
+async def _open(attempt: Attempt, name: str, spec: RunSpec, session: str = "main") -> Run:
+    """The run if this attempt has it, without a subflow that would only say so."""
+    return attempt.scope.runs.get(name) or await open_frozen_run(attempt, name, spec, session)
+
+
+@inner_flow("open-teacher", run_name="open {name}")
+async def open_frozen_run(attempt: Attempt, name: str, spec: RunSpec, session: str) -> Run:
+    """Create the second run. Its one snapshot is taken by whoever first asks for log-probs: DPO, which asks by
+    `forward`, needs none.
+    """
+    return await attempt.frozen_run(name, spec, session=session)
 
 
 class Question:
@@ -70,20 +73,26 @@ class Question:
     __slots__ = ("context_tokens", "groups", "prompts", "topk", "who")
 
     def __init__(
-        self, who: Literal["teacher", "reference"], groups: Sequence[Group], prompts: Prompts, context_tokens: int
+        self,
+        who: Literal["teacher", "reference"],
+        groups: Sequence[Group],
+        prompts: Prompts,
+        *,
+        context_tokens: int,
+        topk: int = 0,
     ) -> None:
         self.who = who
         self.groups = groups
         self.prompts = prompts
         self.context_tokens = context_tokens
-        self.topk = 0
+        self.topk = topk
 
     def sequences(self) -> list[tuple[dict[str, Any], Sequence[int]]]:
         """(sequence, prompt) of every completion that can be asked about; the others are left without an answer."""
         asked = []
         for group, prompts in zip(self.groups, self.prompts, strict=True):
             for sequence, prompt in zip(group.sequences, prompts, strict=True):
-                sequence |= {f"{self.who}_logprobs": None, f"{self.who}_topk": None}
+                sequence |= {f"{self.who}_logprobs": None, **({f"{self.who}_topk": None} if self.topk else {})}
                 if sequence["tokens"] and prompt is not None and len(prompt) < self.context_tokens:
                     asked.append((sequence, prompt))
         return asked
@@ -93,7 +102,7 @@ async def reference_logprobs(cycle: Cycle, groups: Sequence[Group]) -> None:
     """Give every sequence the `reference_logprobs` of its completion's tokens, on the policy's own prompt."""
     reference = await open_reference(cycle.attempt)
     prompts = [[group.prompt_tokens] * len(group.sequences) for group in groups]
-    question = Question("reference", groups, prompts, cycle.attempt.inputs.context_tokens)
+    question = Question("reference", groups, prompts, context_tokens=cycle.attempt.inputs.context_tokens)
     await frozen_logprobs(reference, question, cycle.label)
 
 
@@ -105,8 +114,8 @@ async def teacher_logprobs(
     With `topk` also `teacher_topk`, the teacher's likeliest tokens at each place. A completion that does not fit the
     teacher's context behind that prompt is cut to what does, for the student as well.
     """
-    question = Question("teacher", groups, prompts, cycle.attempt.inputs.teacher_context_tokens)
-    question.topk = topk
+    room = cycle.attempt.inputs.teacher_context_tokens
+    question = Question("teacher", groups, prompts, context_tokens=room, topk=topk)
     cycle.metrics["teacher_truncated"] = await frozen_logprobs(teacher, question, cycle.label)
 
 

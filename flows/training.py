@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from prefect.logging import get_run_logger
 
-from flows.attempt import Attempt
 from flows.config import FlowConfig
+from flows.durable.attempt import Attempt
+from flows.durable.outcome import Block, BlockOutcome, Start
+from flows.durable.stopping import stop_reason
 from flows.evaluate import Measure, evaluate
 from flows.export import export
-from flows.outcome import Block, BlockOutcome, Start
-from flows.stopping import stop_reason
 
 C = TypeVar("C", bound=FlowConfig)
 

@@ -1,18 +1,17 @@
 """Test-time training: one problem, its best attempts weighed and started from again (arXiv 2601.16175)."""
 
-# No `from __future__ import annotations` in a flow's file: a runner loads it under a name that is not importable, and
-# Prefect could not find what the string "TttConfig" means.
+# Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from functools import partial
 from typing import Any
 
 from algorithms import ttt as maths
-from flows.attempt import Attempt
 from flows.config import TttConfig
-from flows.cycles import Cycles
-from flows.discovery import attempts_from, load_buffer, remember, save_buffer
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycles
+from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.lifecycle import block_flow, training_flow
-from flows.outcome import Block, BlockOutcome, Start
-from flows.step import train_step
+from flows.parts.discovery import attempts_from, load_buffer, remember, save_buffer
+from flows.parts.step import train_step
 from flows.training import train
 
 

@@ -36,9 +36,13 @@ class Group:
         tokens: list[int] = self.request["prompt"]["token_ids"]
         return tokens
 
+    def read(self, renderer: Renderer) -> None:
+        """Turn the completions' tokens into `texts`."""
+        self.texts = [renderer.decode(sequence["tokens"]) for sequence in self.sequences]
+
     def completions(self, renderer: Renderer) -> list[Completion]:
         """What reward functions see: text, never token ids."""
-        self.texts = [renderer.decode(sequence["tokens"]) for sequence in self.sequences]
+        self.read(renderer)
         return [
             Completion(
                 prompt=self.example.messages,

@@ -51,7 +51,7 @@ def test_the_algorithms_to_choose_from_are_registered() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["flows.load_config.load_config", "flows.prepare.check_inputs", "whitney.client.WhitneyClient"],
+    ["flows.load_config.load_config", "flows.checks.prepare.check_inputs", "whitney.client.WhitneyClient"],
 )
 def test_what_may_be_built_on_is_there(name: str) -> None:
     assert name in GUIDE.read_text()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cli.config_pages import configuration_markdown, section_of, starter_toml
+from flows.checks.prepare import check_inputs
 from flows.load_config import CONFIGS, load_config, parse_config
-from flows.prepare import check_inputs
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "deployments" / "configs").glob("*.toml"))

@@ -10,8 +10,8 @@ from flow_probes import Taught, descendants, first_attempt, ledger, metrics, sen
 from tiny_configs import tiny_config
 
 import flows
-from flows.build_loss import OperationClient, join
 from flows.config import ConfigError
+from flows.parts.build_loss import OperationClient, join
 from gateway.launch import GatewayProcess
 
 SYNC = """

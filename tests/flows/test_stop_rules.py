@@ -11,8 +11,8 @@ from tiny_configs import tiny_config
 
 import flows
 from flows.config import StopConfig
-from flows.step import TrainingDivergedError, reported
-from flows.stopping import stop_reason
+from flows.durable.stopping import stop_reason
+from flows.parts.step import TrainingDivergedError, reported
 from gateway.launch import GatewayProcess
 
 TRAINED, IDLE = {"datums": 4}, {"datums": 0}

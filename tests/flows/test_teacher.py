@@ -24,8 +24,8 @@ from tiny_configs import tiny_config
 import flows
 import models
 from algorithms.opsd import DEMONSTRATION_TEMPLATE
+from flows.checks.refusals import teacher_row
 from flows.config import ConfigError
-from flows.refusals import teacher_row
 from gateway.launch import GatewayProcess
 from tasks.rendering import Renderer
 from whitney.errors import ConnectionFailedError

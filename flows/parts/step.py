@@ -8,8 +8,8 @@ from typing import Any
 
 from algorithms import Datum, adamw_optimizer, forward_backward_payload, learning_rate, mean_nll, sampler_agreement
 from flows.config import FlowConfig
-from flows.cycles import Cycle
-from flows.outcome import Row
+from flows.durable.cycles import Cycle
+from flows.durable.outcome import Row
 from tasks.operations import forward_backward, in_order, optim_step, save_state
 from tasks.run import Completed
 

@@ -9,8 +9,8 @@ from typing import Literal
 from algorithms import Datum, GroupData, distillation_group, reverse_kl, scale_data, soft_target_group
 from algorithms.ppo_critic import normalize_advantages
 from flows.config import DistillConfig, OpsdConfig
-from flows.cycles import Cycle
-from flows.rollout import draw_for_cycle, length_row
+from flows.durable.cycles import Cycle
+from flows.parts.rollout import draw_groups, length_row
 from tasks.scoring import Group
 
 
@@ -18,10 +18,10 @@ async def sample_students(cycle: Cycle, config: DistillConfig) -> list[Group]:
     """The student's own completions of the cycle's prompts; nobody rewards them."""
     inputs = cycle.attempt.inputs
     examples = inputs.batch(cycle.number, config.groups_per_cycle)
-    drawn = await draw_for_cycle(cycle, examples, [config.group_size] * len(examples))
+    drawn = await draw_groups(cycle, examples, [config.group_size] * len(examples))
     groups = [group for group in drawn if group is not None]
     for group in groups:
-        group.completions(inputs.renderer)
+        group.read(inputs.renderer)
     cycle.metrics |= length_row(groups)
     cycle.samples = [row for group in groups for row in group.sample_rows()]
     return groups

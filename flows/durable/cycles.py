@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from prefect.logging import get_run_logger
 
-from flows.attempt import Attempt
-from flows.outcome import Block, BlockOutcome, Row, Start
+from flows.durable.attempt import Attempt
+from flows.durable.outcome import Block, BlockOutcome, Row, Start
 from tasks.events import emit
 from tasks.run import Run
 

@@ -11,12 +11,12 @@ from typing import Any, Self
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
+from flows.checks.prepare import prepare
+from flows.checks.prepared import Prepared
 from flows.config import ConfigError, FlowConfig
-from flows.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Row, Start
-from flows.prepare import prepare
-from flows.prepared import Prepared
-from flows.session_scope import POLICY, RunSpec, SessionScope
-from flows.summary import summarize
+from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Row, Start
+from flows.durable.session_scope import POLICY, RunSpec, SessionScope
+from flows.durable.summary import summarize
 from tasks.events import emit
 from tasks.report import Report
 from tasks.rewards import RewardPool
@@ -107,21 +107,31 @@ class Attempt:
 
     async def policy(self, start: Start) -> Run:
         """The run to train, at `start`; opens the session if this attempt has none yet."""
-        policy = self.scope.runs.get(POLICY)
-        if policy is None:
-            resumed = start.state_id is not None
-            spec = replace(self.initial_weights, state_id=start.state_id, artifact_id=None, with_optimizer=True)
-            policy = await self.scope.open_run(POLICY, spec if resumed else self.initial_weights)
-            policy.state_id = start.state_id
-            where = f"restored from state {start.state_id}" if resumed else "fresh"
+        fresh = POLICY not in self.scope.runs
+        policy = await self.trained_run(POLICY, self.initial_weights, start.state_id)
+        if fresh:
+            where = f"restored from state {start.state_id}" if start.state_id else "fresh"
             get_run_logger().info("session %s, run %s, %s", policy.session_id, policy.run_id, where)
             emit("session_opened", session_id=policy.session_id, run_id=policy.run_id)
-        if policy.state_id != start.state_id:
+        return policy
+
+    async def trained_run(self, name: str, initial: RunSpec, state_id: str | None) -> Run:
+        """A run that is trained: as `initial` says at the first start, from a saved state with its optimizer later.
+
+        Raises:
+            RuntimeError: it stands elsewhere than the block starts from.
+        """
+        run = self.scope.runs.get(name)
+        if run is None:
+            resumed = replace(initial, state_id=state_id, artifact_id=None, with_optimizer=True)
+            run = await self.scope.open_run(name, initial if state_id is None else resumed)
+            run.state_id = state_id
+        if run.state_id != state_id:
             raise RuntimeError(
-                f"run {policy.run_id} stands at state {policy.state_id}, the next block starts from {start.state_id}: "
+                f"{name} run {run.run_id} stands at state {run.state_id}, the next block starts from {state_id}: "
                 "training on would lose or repeat a block. Please report this; Retry starts from the last saved block."
             )
-        return policy
+        return run
 
     @property
     def initial_weights(self) -> RunSpec:
@@ -137,8 +147,8 @@ class Attempt:
             artifact_id=model.initial_artifact_id,
         )
 
-    async def side_run(self, name: str, spec: RunSpec, *, session: str = "main") -> Run:
-        """A run beside the policy ("teacher", "reference", "critic"), created once an attempt, when first asked for."""
+    async def frozen_run(self, name: str, spec: RunSpec, *, session: str = "main") -> Run:
+        """A run beside the policy that is only asked ("teacher", "reference"), created once an attempt."""
         run = self.scope.runs.get(name)
         if run is None:
             run = await self.scope.open_run(name, spec, session=session)

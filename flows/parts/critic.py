@@ -11,31 +11,20 @@ from algorithms import Datum, LossTerms, forward_backward_payload, scale_data
 from algorithms.actor_critic import ActorCriticData
 from algorithms.gradient_weights import at_trained
 from algorithms.ppo_critic import CRITIC_LOSS, build, normalize_advantages, value_datum
-from flows.attempt import Attempt
 from flows.config import PpoCriticConfig
-from flows.cycles import Cycle
-from flows.outcome import Start
-from flows.step import optimizer_of, reported
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycle
+from flows.durable.outcome import Start
+from flows.parts.step import optimizer_of, reported
 from tasks.operations import forward, forward_backward, in_order, optim_step, save_state
 from tasks.run import Run
 from tasks.scoring import Group
 
 
 async def open_critic(attempt: Attempt, start: Start) -> Run:
-    """The attempt's critic run, fresh or at the state that the block's start carries.
-
-    Raises:
-        RuntimeError: it stands at another state than the block starts from.
-    """
-    state_id = start.carry.get("critic_state_id")
-    spec = replace(attempt.initial_weights, role="critic", state_id=None, artifact_id=None, with_optimizer=True)
-    critic = attempt.scope.runs.get("critic")
-    if critic is None:
-        critic = await attempt.side_run("critic", replace(spec, state_id=state_id))
-        critic.state_id = state_id
-    if critic.state_id != state_id:
-        raise RuntimeError(f"the critic stands at state {critic.state_id}, the next block starts from {state_id}")
-    return critic
+    """The attempt's critic run: of the base model at first, at the state that the block's start carries later."""
+    initial = replace(attempt.initial_weights, role="critic", state_id=None, artifact_id=None)
+    return await attempt.trained_run("critic", initial, start.carry.get("critic_state_id"))
 
 
 async def ask_critic(critic: Run, groups: Sequence[Group]) -> None:

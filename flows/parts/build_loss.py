@@ -15,7 +15,7 @@ from typing import Any
 from algorithms import Datum, NoGradientError
 from flows.config import CustomConfig
 from flows.config.user_function import BuildLoss
-from flows.cycles import Cycle
+from flows.durable.cycles import Cycle
 from tasks.operations import current_sampler, run_operation, sampler_operation
 from tasks.run import Run
 from tasks.scoring import Group

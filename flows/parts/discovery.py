@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from algorithms.puct import ROOT, Buffer, Solution
-from flows.attempt import Attempt
 from flows.config import TttConfig
-from flows.cycles import Cycle
-from flows.outcome import Block, Start
-from flows.rollout import Rollouts, describe, draw_for_cycle, score_groups
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycle
+from flows.durable.outcome import Block, Start
+from flows.parts.rollout import Rollouts, describe, draw_groups, score_groups
 from tasks.examples import Example
 from tasks.prompt_templates import prompt_tokens_or_none
 from tasks.scoring import Group
@@ -38,7 +38,7 @@ async def attempts_from(cycle: Cycle, config: TttConfig, states: Sequence[Soluti
         tokens = prompt_tokens_or_none(inputs.renderer, messages)
         fits = tokens is not None and len(tokens) < inputs.context_tokens
         starts.append((ROOT, problem) if bare or not fits else (state, example))
-    drawn = await draw_for_cycle(cycle, [example for _, example in starts], [config.group_size] * len(starts))
+    drawn = await draw_groups(cycle, [example for _, example in starts], [config.group_size] * len(starts))
     pairs = [(state, group) for (state, _), group in zip(starts, drawn, strict=True) if group is not None]
     groups = [group for _, group in pairs]
     describe(cycle, groups, await score_groups(cycle, groups))

@@ -22,10 +22,10 @@ from algorithms import (
     zero_signal_fraction,
 )
 from algorithms.kl import TokenPenalty
-from flows.attempt import Attempt
 from flows.config import GroupConfig, RolloutConfig, SampledConfig, SdpoConfig
-from flows.cycles import Cycle
-from flows.outcome import Row
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycle
+from flows.durable.outcome import Row
 from flows.teacher import reference_logprobs
 from tasks.examples import Example
 from tasks.operations import current_sampler, in_order, sample
@@ -66,7 +66,7 @@ async def draw(
     ]
 
 
-async def draw_for_cycle(
+async def draw_groups(
     cycle: Cycle, examples: Sequence[Example], sizes: Sequence[int], *, round_: int = 0
 ) -> list[Group | None]:
     """Groups for training from the current weights; no two groups or rounds of a run share a seed."""
@@ -93,25 +93,25 @@ async def score_groups(cycle: Cycle, groups: list[Group]) -> Counter[str]:
     attempt = cycle.attempt
     if not attempt.inputs.rewards:
         for group in groups:
-            group.completions(attempt.inputs.renderer)
+            group.read(attempt.inputs.renderer)
             group.rewards = [None] * len(group.sequences)
         return Counter()
     scored = await score(attempt.inputs.renderer, Opaque(groups), attempt.inputs.rewards, attempt.pool)
     return scored.failures
 
 
-async def draw_and_score(cycle: Cycle, config: SampledConfig | SdpoConfig) -> list[Group]:
+async def scored_groups(cycle: Cycle, config: SampledConfig | SdpoConfig) -> list[Group]:
     """The groups of a training cycle, drawn from a snapshot of the current weights, and scored."""
     examples = cycle.attempt.inputs.batch(cycle.number, config.groups_per_cycle)
-    drawn = await draw_for_cycle(cycle, examples, [config.group_size] * len(examples))
+    drawn = await draw_groups(cycle, examples, [config.group_size] * len(examples))
     groups = [group for group in drawn if group is not None]
     describe(cycle, groups, await score_groups(cycle, groups))
     return groups
 
 
 async def sample_groups(cycle: Cycle, config: RolloutConfig) -> Rollouts:
-    """`draw_and_score`; with a KL penalty each sequence also carries the reference's log-probs."""
-    groups = await draw_and_score(cycle, config)
+    """`scored_groups`; with a KL penalty each sequence also carries the reference's log-probs."""
+    groups = await scored_groups(cycle, config)
     if isinstance(config, GroupConfig) and config.kl.coef:
         await reference_logprobs(cycle, groups)
     return Rollouts(cycle, config, groups)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flows.config import FlowConfig
-from flows.outcome import EvaluationOutcome, ExportOutcome, Row
+from flows.durable.outcome import EvaluationOutcome, ExportOutcome, Row
 
 
 def summarize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from flows.attempt import Attempt
 from flows.config import OpsdConfig, SdpoConfig
-from flows.cycles import Cycle
+from flows.durable.attempt import Attempt
+from flows.durable.cycles import Cycle
 from flows.teacher import Prompts
 from tasks.feedback import feedback_for
 from tasks.prompt_templates import prompt_tokens_or_none

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from algorithms import forward_backward_payload
 from algorithms.dpo import LOSS_FUNCTION, Pair, Row, dpo_step, pair_data, pair_up
 from algorithms.preferences import Pairs
-from flows.attempt import Attempt
 from flows.config import DpoConfig
+from flows.durable.attempt import Attempt
 from flows.teacher import open_reference
 from tasks.examples import Example
 from tasks.operations import forward, in_order

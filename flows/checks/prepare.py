@@ -8,9 +8,9 @@ from pathlib import Path
 
 import models
 from algorithms import ALGORITHMS, require_runnable
+from flows.checks.prepared import Prepared
+from flows.checks.refusals import as_config_error, capability_row, check_options, teacher_row
 from flows.config import ConfigError, FlowConfig, SftConfig, TttConfig
-from flows.prepared import Prepared
-from flows.refusals import as_config_error, capability_row, check_options, teacher_row
 from tasks import rewards
 from tasks.completion import Completion
 from tasks.credentials import settings_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flows.config import StopConfig
-from flows.outcome import Row
+from flows.durable.outcome import Row
 
 
 def stop_reason(rules: StopConfig, rows: Sequence[Row]) -> str | None:
