@@ -11,9 +11,10 @@ from algorithms.advantages import MIN_STD, Reward, is_scored
 from algorithms.datums import Datum, rl_datum, sft_datum, tensor
 from algorithms.gae import gae, terminal_rewards
 from algorithms.gradient_weights import at_trained
-from algorithms.groups import EMPTY, UNSCORED, Sequences
+from algorithms.groups import Sequences
 from algorithms.kl import same_length
 from algorithms.loss_terms import NO_TERMS, LossTerms
+from algorithms.reasons import EMPTY, UNSCORED
 
 
 class ActorCriticData(NamedTuple):

@@ -16,8 +16,9 @@ from typing import Any
 
 from algorithms.advantages import Advantages, all_zero
 from algorithms.datums import Datum, rl_datum, tensor
-from algorithms.groups import ZERO_SIGNAL, GroupData
+from algorithms.groups import GroupData
 from algorithms.kl import same_length
+from algorithms.reasons import ZERO_SIGNAL
 from algorithms.teacher_answers import completion_logprobs, completion_topk, unusable
 
 __all__ = ["TeacherSequences", "completion_logprobs", "completion_topk", "distillation_group", "reverse_kl"]

@@ -13,11 +13,7 @@ from algorithms.datums import Datum, rl_datum
 from algorithms.kl import KlPenalty, TokenPenalty, kl_terms, same_length, shape_rewards
 from algorithms.loss_terms import NO_TERMS, LossTerms
 from algorithms.losses import forward_backward_payload, require_advertised_loss
-
-UNSCORED = "unscored"
-EMPTY = "empty_completion"
-TOO_FEW = "too_few_rewards"
-ZERO_SIGNAL = "zero_signal"
+from algorithms.reasons import EMPTY, TOO_FEW, UNSCORED, ZERO_SIGNAL
 
 Sequences = Sequence[Mapping[str, Any]]
 """Sampled completions: {"tokens", "logprobs", "stop_reason"} and, where a KL term needs it, "reference_logprobs"."""
@@ -102,21 +98,23 @@ def judge_group(
     dropped: Counter[str] = Counter()
     usable: list[Reward] = []
     for sequence, reward in zip(sequences, rewards, strict=True):
-        reason = EMPTY if not sequence["tokens"] else None if is_scored(reward) else UNSCORED
-        if reason:
-            dropped[reason] += 1
-        usable.append(None if reason else reward)
+        counts = bool(sequence["tokens"]) and is_scored(reward)
+        usable.append(reward if counts else None)
+        if not counts:
+            dropped[UNSCORED if sequence["tokens"] else EMPTY] += 1
     if isinstance(kl, KlPenalty) and kl.place == "reward":
         usable = shape_rewards(usable, _kl_sums(sequences, kl), kl.coef)
     advantages = estimate(usable, [len(sequence["tokens"]) for sequence in sequences])
     count = sum(reward is not None for reward in usable)
+    comparable = count > 1
     # Equal rewards are told by the rewards, since an estimate may leave 1e-17 of them; a baseline from outside the
     # group gives equal rewards a gradient; and an estimate may find nothing to teach in rewards that differ.
     flat = not any(advantages) or (constant(usable) and all_zero(advantages))
-    sent = bool(count) and (not flat or (count > 1 and _token_penalty(kl) is not None))
+    has_penalty = _token_penalty(kl) is not None
+    sent = count > 0 and (not flat or (comparable and has_penalty))
     if count and not sent:
-        dropped[ZERO_SIGNAL if count > 1 else TOO_FEW] += count
-    return Judged(advantages, dict(dropped), zero_signal=flat and count > 1, sent=sent)
+        dropped[ZERO_SIGNAL if comparable else TOO_FEW] += count
+    return Judged(advantages, dict(dropped), zero_signal=flat and comparable, sent=sent)
 
 
 def group_datums(

@@ -30,12 +30,15 @@ MODAL_LOSS_CONFIG_KEYS: dict[str, frozenset[str]] = {
     "dppo": frozenset({"delta_low", "delta_high"}),
 }
 
-_WHY_NO_SAPO = {
-    "modal": "SkyRL has the loss, sapo_policy_loss, but the Tinker-compatible API in front of it takes a fixed list of "
+WHY_MISSING: dict[tuple[str, str], str] = {
+    (
+        "modal",
+        "sapo",
+    ): "SkyRL has the loss, sapo_policy_loss, but the Tinker-compatible API in front of it takes a fixed list of "
     "seven names, and sapo is not among them",
-    "tinker": "the losses that tinker publishes are all it takes, and sapo is not among them",
+    ("tinker", "sapo"): "the losses that tinker publishes are all it takes, and sapo is not among them",
 }
-"""What exactly is missing for the one loss that neither hosted provider can be sent."""
+"""(provider, loss) → what exactly is missing, for the one loss that neither hosted provider can be sent."""
 
 
 class NoGradientError(ValueError):
@@ -55,9 +58,9 @@ def require_advertised_loss(
     """
     require_provider(provider, support)
     if loss_function not in support[provider]:
-        why = ""
-        if loss_function == "sapo" and provider in _WHY_NO_SAPO:
-            why = f": {_WHY_NO_SAPO[provider]}; no clipped loss stands in for it. Use provider 'local', which has it"
+        why = WHY_MISSING.get((provider, loss_function), "")
+        if why:
+            why = f": {why}; no clipped loss stands in for it. Use provider 'local', which has it"
         raise ValueError(
             f"{provider} does not advertise loss_function={loss_function!r} "
             f"(known losses: {', '.join(sorted(support[provider]))}){why}"

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from algorithms.datums import Datum, sft_datum
+from algorithms.reasons import EMPTY, IDENTICAL, PROMPTS_DIFFER, TOO_LONG, UNPAIRED
 
 Side = Literal["chosen", "rejected"]
-
-UNPAIRED = "unpaired"
-EMPTY = "empty_completion"
-TOO_LONG = "too_long"
-PROMPTS_DIFFER = "prompts_differ"
-IDENTICAL = "identical"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Self
 
-from algorithms.losses import PROVIDER_LOSS_SUPPORT, require_advertised_loss, require_provider
+from algorithms.losses import PROVIDER_LOSS_SUPPORT, WHY_MISSING, require_advertised_loss, require_provider
 from algorithms.names import did_you_mean
 from algorithms.soft_targets import SOFT_TARGET_PROVIDERS
 
@@ -73,7 +73,7 @@ class Algorithm:
     def refuses(self) -> tuple[str, ...]:
         """One sentence for every reason to refuse before a session exists."""
         missing = tuple(
-            f"{provider}: has no {loss}"
+            f"{provider}: has no {loss}" + (f" ({why})" if (why := WHY_MISSING.get((provider, loss))) else "")
             for provider, known in PROVIDER_LOSS_SUPPORT.items()
             for loss in self.losses
             if loss not in known

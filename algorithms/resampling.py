@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from algorithms.advantages import Reward, constant, is_scored
-from algorithms.groups import EMPTY, UNSCORED, ZERO_SIGNAL, Sequences
+from algorithms.groups import Sequences
 from algorithms.overlong import is_overlong
-
-OVERLONG = "overlong"
+from algorithms.reasons import EMPTY, OVERLONG, UNSCORED, ZERO_SIGNAL
 
 OnZeroSignal = Literal["same_prompt", "next_prompt"]
 

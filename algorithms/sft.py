@@ -20,6 +20,7 @@ from typing import Any
 from algorithms.aggregation import Aggregation, scale_data
 from algorithms.datums import Datum, sft_datum
 from algorithms.losses import forward_backward_payload
+from algorithms.reasons import EMPTY, TOO_LONG
 
 LOSS_FUNCTION = "cross_entropy"
 
@@ -45,9 +46,9 @@ def sft_data(pairs: Iterable[TokenPair], *, max_sequence_tokens: int | None = No
     dropped: Counter[str] = Counter()
     for prompt, completion in pairs:
         if prompt and not completion:
-            dropped["empty_completion"] += 1
+            dropped[EMPTY] += 1
         elif max_sequence_tokens is not None and len(prompt) + len(completion) > max_sequence_tokens:
-            dropped["too_long"] += 1
+            dropped[TOO_LONG] += 1
         else:
             data.append(sft_datum(prompt, completion))
     return SftData(data, dict(dropped))

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from algorithms.datums import Datum, tensor
-from algorithms.groups import ZERO_SIGNAL, GroupData
+from algorithms.groups import GroupData
+from algorithms.reasons import ZERO_SIGNAL
 from algorithms.teacher_answers import TopK, completion_topk, unusable
 
 __all__ = ["completion_topk", "require_soft_targets", "soft_target_datum", "soft_target_group"]

@@ -11,9 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from algorithms.groups import EMPTY
-
-NO_TEACHER = "no_teacher"
+from algorithms.reasons import EMPTY, NO_TEACHER
 
 TopK = Sequence[Sequence[Any]]
 """One position's `[[token, logprob], …]`, at most K of them."""

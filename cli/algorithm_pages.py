@@ -120,7 +120,8 @@ def _facts(row: Algorithm) -> Iterator[str]:
 def _sentence(text: str) -> str:
     """A docstring's part begins in lower case behind its colon."""
     text = text.strip()
-    return text if text.startswith("`") or text[1:2] in {"_", "="} else text[0].upper() + text[1:]
+    kept = text.startswith(("`", "arXiv")) or text[1:2] in {"_", "="}
+    return text if kept else text[0].upper() + text[1:]
 
 
 def _build_loss_contract() -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from algorithms.overlong import soft_overlong_penalty
 from tasks.completion import Completion
 
 
@@ -67,8 +68,6 @@ def length(completion: Completion, *, target: int) -> float:
 
 def soft_overlong(completion: Completion, *, max_length: int, cache: int) -> float:
     """0 while `cache` of `max_length` tokens are left, then down to −1 at `max_length` (DAPO, arXiv 2503.14476)."""
-    from algorithms.overlong import soft_overlong_penalty  # noqa: PLC0415 - NumPy, which workers need not import
-
     return soft_overlong_penalty(completion.token_count, max_length=max_length, cache=cache)
 
 
