@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -35,6 +37,7 @@ from whitney.settings import WhitneySettings
 from whitney.types import Operation, Session
 
 POLICY = "policy"
+PATIENCE_S = 30.0
 
 # The fixtures of conftest.py that are functions.
 GatewayOf = Callable[[str], GatewayProcess]
@@ -93,13 +96,20 @@ async def descendants(flow_run_id: str | UUID) -> list[FlowRun]:
     return found
 
 
-async def task_names(flow_runs: list[FlowRun]) -> list[str]:
-    """Names of the task runs of some flow runs, in the order they began."""
-    async with get_client() as api:
-        within = TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=[run.id for run in flow_runs]))
-        tasks = await api.read_task_runs(task_run_filter=within, limit=200)
-    begun = [(task.start_time, task.name) for task in tasks if task.start_time is not None]
-    return [name for _, name in sorted(begun)]
+async def count_tasks(flow_runs: list[FlowRun], prefix: str, expected: int) -> int:
+    """How many task runs of some flow runs have a name that begins so.
+
+    Prefect records task runs behind their back, from events: fewer than expected are waited for, more are not excused.
+    """
+    within = TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=[run.id for run in flow_runs]))
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        async with get_client() as api:
+            tasks = await api.read_task_runs(task_run_filter=within, limit=200)
+        count = sum(task.name.startswith(prefix) for task in tasks)
+        if count >= expected or time.monotonic() > deadline:
+            return count
+        await asyncio.sleep(0.2)
 
 
 async def first_attempt(flow: Flow[..., Any], config: FlowConfig) -> tuple[UUID, State[Any]]:

@@ -6,11 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean, pstdev
 from typing import Any
 
 import pytest
 from flow_probes import (
     Taught,
+    count_tasks,
     descendants,
     first_attempt,
     ledger,
@@ -20,7 +22,6 @@ from flow_probes import (
     retry,
     sent_payloads,
     sessions_of,
-    task_names,
 )
 from tiny_configs import tiny_config
 
@@ -71,9 +72,8 @@ async def test_rounds_are_visible_billed_freshly_seeded_and_leave_no_completion_
     assert len(set(seeds)) == len(seeds) == 4 + again
     rounds = [run for run in await descendants(summary["flow_run_id"]) if run.name.startswith("resample, cycle ")]
     assert sorted(run.name for run in rounds) == ["resample, cycle 1", "resample, cycle 2"]
-    drawn = [name for name in await task_names(rounds) if "sample group" in name or ", round " in name]
-    assert sum(name.startswith("sample group ") for name in drawn) == 4
-    assert sum(name.startswith("resample ") for name in drawn) == again
+    assert await count_tasks(rounds, "sample group ", 4) == 4
+    assert await count_tasks(rounds, "resample ", again) == again
 
 
 @pytest.mark.parametrize(
@@ -158,19 +158,27 @@ async def test_a_batch_that_stays_incomplete_may_be_trained_in_part_or_fail_the_
     assert [session.status for session in await sessions_of(flow_run_id)] == ["closed"]
 
 
-async def test_soft_overlong_punishes_the_last_tokens_before_the_limit(dapo: Callable[..., FlowConfig]) -> None:
+async def test_soft_overlong_punishes_the_last_tokens_of_groups_that_have_a_signal_without_it(
+    dapo: Callable[..., FlowConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Lmax 4, Lc 2: up to 2 tokens are free, 3 cost half a reward, 4 a whole one.
-    summary = await flows.dapo(
-        dapo(
-            cycles=1,
-            rewards=WORTHLESS,
-            sampling={"max_tokens": 4},
-            resample={"soft_overlong_cache": 2, "drop_overlong": False},
-        )
-    )
+    penalty = {1: 0.0, 2: 0.0, 3: -0.5, 4: -1.0}
+    resample = {"soft_overlong_cache": 2, "drop_overlong": False, "max_rounds": 0, "on_exhausted": "train_partial"}
+    options: dict[str, Any] = {"cycles": 1, "group_size": 8, "sampling": {"max_tokens": 4}, "resample": resample}
+    payloads = sent_payloads(monkeypatch)
+    summary = await flows.dapo(dapo(**options, aggregation="sum"))
     (drawn,) = samples(summary)
-    lengths = {row["tokens"] for row in drawn}
-    assert {2, 4} <= lengths
-    assert {row["tokens"]: row["reward"] for row in drawn}.items() <= {1: 0.0, 2: 0.0, 3: -0.5, 4: -1.0}.items()
-    (row,) = metrics(summary)
-    assert row["datums"] > 0, "lengths that differ are a signal of their own"
+    expected: list[float] = []
+    for group in (drawn[:8], drawn[8:]):
+        if len({row["reward"] for row in group}) > 1:
+            shaped = [row["reward"] + penalty[row["tokens"]] for row in group]
+            expected += [(reward - mean(shaped)) / pstdev(shaped) for reward in shaped]
+    assert expected
+    assert {2, 4} <= {row["tokens"] for row in drawn}
+    (step,) = [
+        payload for kind, payload in payloads if kind == "forward_backward" and payload["loss_function"] == "ppo"
+    ]
+    sent = [datum["loss_inputs"]["advantages"]["values"][-1] for datum in step["data"]]
+    assert sent == pytest.approx(expected, abs=1e-5)
+    flat = await flows.dapo(dapo(**options, rewards=WORTHLESS))
+    assert [row["datums"] for row in metrics(flat)] == [0], "a length alone is no signal"

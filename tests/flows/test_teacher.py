@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from flow_probes import (
     Taught,
+    count_tasks,
     descendants,
     first_attempt,
     ledger,
@@ -17,7 +18,6 @@ from flow_probes import (
     retry,
     sent_payloads,
     sessions_of,
-    task_names,
 )
 from tiny_configs import tiny_config
 
@@ -53,7 +53,7 @@ async def test_a_teacher_from_an_adapter_in_a_session_of_its_own_is_synced_once_
     below = await descendants(summary["flow_run_id"])
     asked = [run for run in below if run.name in {"teacher log-probs, cycle 1", "teacher log-probs, cycle 2"}]
     assert len(asked) == 2
-    assert (await task_names(asked)).count("teacher logprobs") == 16
+    assert await count_tasks(asked, "teacher logprobs", 16) == 16
     assert [run.name for run in below].count("open teacher") == 1
 
 
