@@ -30,12 +30,12 @@ MODAL_LOSS_CONFIG_KEYS: dict[str, frozenset[str]] = {
     "dppo": frozenset({"delta_low", "delta_high"}),
 }
 
+_SEVEN_NAMES = (
+    "SkyRL has the loss, sapo_policy_loss, but the Tinker-compatible API in front of it takes a fixed list of seven "
+    "names, and sapo is not among them"
+)
 WHY_MISSING: dict[tuple[str, str], str] = {
-    (
-        "modal",
-        "sapo",
-    ): "SkyRL has the loss, sapo_policy_loss, but the Tinker-compatible API in front of it takes a fixed list of "
-    "seven names, and sapo is not among them",
+    ("modal", "sapo"): _SEVEN_NAMES,
     ("tinker", "sapo"): "the losses that tinker publishes are all it takes, and sapo is not among them",
 }
 """(provider, loss) → what exactly is missing, for the one loss that neither hosted provider can be sent."""
