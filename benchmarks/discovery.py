@@ -19,10 +19,10 @@ from benchmarks.distillation import model_of
 from benchmarks.experiments import Experiment, Finding
 from benchmarks.surroundings import gateway_as_endpoint
 from benchmarks.training import STARTERS, train
+from flows.checks.prepare import prepare
+from flows.checks.prepared import Prepared
 from flows.config import TttConfig
 from flows.load_config import load_config
-from flows.prepare import prepare
-from flows.prepared import Prepared
 from tasks.completion import Completion
 from tasks.jsonl import read_jsonl
 from tasks.rewards import score

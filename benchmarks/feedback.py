@@ -2,7 +2,7 @@
 
 A teacher that is shown feedback must be able to read it, and this model, as it comes, is not: in a prompt that holds
 the student's attempt it mostly repeats the attempt, whatever is said of it. So it first goes to school: SFT on
-one-digit sums, each with somebody's attempt and the verifier's verdict, half of them right. Then SDPO starts from that
+one-digit sums, bare, and with somebody's attempt and the verifier's verdict on it. Then SDPO starts from that
 model twice, on bare questions: once with the verifier's verdict on its own attempts, once with a sentence that says
 nothing. The template, the budget and the seed are the same.
 """
@@ -28,10 +28,11 @@ from tasks.scoring import Group
 from tasks.teacher_prompts import feedback_prompt
 
 TEMPLATE = "{question}\nAttempt: {attempt}\n{feedback}\nThe right number is:"
+VERDICT = "verifier:reveal"
 CONTROL = "constant:The attempt was read."
 
-LESSONS = 6
-"""Attempts at each question of the school, half of them right."""
+ATTEMPTS = 2
+"""Attempts at each question of the school: a right one and a wrong one, beside the bare question."""
 
 SUMS = range(2, 19)
 
@@ -45,10 +46,9 @@ def measure(experiment: Experiment, folder: Path) -> Finding:
         lessons = train(experiment.first.path, [*experiment.first.settings, f"data.source={school}"], folder / "school")
         shared = [
             *experiment.settings,
-            f"template={json.dumps(TEMPLATE)}",
             f"model.initial_artifact_id={lessons.summary['artifact_id']}",
         ]
-        verifier = train(experiment.path, [*shared, "feedback=verifier"], folder / "verifier")
+        verifier = train(experiment.path, [*shared, f"feedback={VERDICT}"], folder / "verifier")
         control = train(experiment.path, [*shared, f'feedback="{CONTROL}"'], folder / "control")
     after, after_control = verifier.summary["accuracy_after"], control.summary["accuracy_after"]
     return Finding(
@@ -73,15 +73,16 @@ def write_school(path: Path, model: str) -> None:
 
 
 async def _lessons(renderer: Renderer) -> list[Example]:
-    train_side, _ = one_digit()
-    groups = [_attempt(example, number, renderer) for number in range(LESSONS) for example in train_side]
-    source = FeedbackSource("verifier", reward=RewardTerm("number"))
+    questions, _ = one_digit()
+    groups = [_attempt(example, number, renderer) for number in range(ATTEMPTS) for example in questions]
+    source = FeedbackSource("verifier", reward=RewardTerm("number"), reveal=True)
     async with RewardPool() as pool:
         said = await feedback_for(groups, source, renderer=renderer, pool=pool)
-    return [
+    with_verdict = [
         replace(group.example, messages=feedback_prompt(group.example, group.texts[0], verdict or "", TEMPLATE))
         for group, (verdict,) in zip(groups, said, strict=True)
     ]
+    return [*questions, *with_verdict]
 
 
 def _attempt(example: Example, number: int, renderer: Renderer) -> Group:
@@ -107,14 +108,17 @@ EXPERIMENTS = tuple(
         "sdpo.toml",
         (
             f"seed={seed}",
-            "cycles=10",
-            "save_every=10",
+            "cycles=16",
+            "save_every=8",
+            "optimizer.learning_rate=5e-4",
             "sampling.max_tokens=4",
+            "advantage_clip=3",
+            f"template={json.dumps(TEMPLATE)}",
         ),
         measure,
         first=Stage(
             "sft.toml",
-            (f"seed={seed}", "cycles=10", "save_every=10", "batch_size=16", "evaluation.enabled=false"),
+            (f"seed={seed}", "cycles=7", "save_every=7", "batch_size=16", "evaluation.enabled=false"),
         ),
     )
     for seed in range(2)

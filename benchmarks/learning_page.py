@@ -112,11 +112,11 @@ The baseline is the best of N samples of the base model, N such that it samples 
     "feedback": (
         "Feedback, by self-distillation",
         f"""\
-SDPO on one-digit addition, with the verifier's verdict on each attempt and, as control, with a sentence that says
-nothing ("{feedback.CONTROL.removeprefix("constant:")}"). The goal is that the verdict raises held-out accuracy, and
-higher than the control ends. Both start from one adapter that SFT has taught to read verdicts. Without
-that school SDPO does not work with a model of this size, whatever the feedback: a teacher that has the attempt in its
-prompt repeats it, and likes its strangest tokens most.""",
+SDPO on one-digit addition, with the verifier's verdict on each attempt (`{feedback.VERDICT}`) and, as control, with a
+sentence that says nothing ("{feedback.CONTROL.removeprefix("constant:")}"). The goal is that the verdict raises
+held-out accuracy, and higher than the control ends. Both start from one adapter that SFT has taught to read verdicts.
+Without that school SDPO does not work with a model of this size, whatever the feedback: a teacher that has the attempt
+in its prompt repeats it, and likes its strangest tokens most.""",
         {
             "before": _share("before"),
             "after, verifier": _share("after, verifier"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from benchmarks import feedback
 from benchmarks.experiments import Experiment, Finding, Record, Records, missing
 from benchmarks.learn import EXPERIMENTS, main, measured, run
 from benchmarks.learning_page import page, sparkline
+from tasks.datasets.addition import one_digit
 from tasks.jsonl import read_jsonl
 
 SMALL = (
@@ -77,7 +80,7 @@ def test_sdpo_and_its_control_differ_in_the_feedback_alone(tmp_path: Path) -> No
         json.loads(next(tmp_path.glob(f"{arm}/runs/*/config.json")).read_text())["config"]
         for arm in ("verifier", "control")
     )
-    assert verifier.pop("feedback") == "verifier"
+    assert verifier.pop("feedback") == feedback.VERDICT
     assert control.pop("feedback") == feedback.CONTROL
     assert verifier.pop("output_dir") != control.pop("output_dir")
     assert verifier.pop("name") == control.pop("name")
@@ -86,19 +89,26 @@ def test_sdpo_and_its_control_differ_in_the_feedback_alone(tmp_path: Path) -> No
     assert set(found.figures) == {"before", "after, verifier", "after, constant", "cycles"}
 
 
-def test_the_school_says_right_of_right_attempts_and_wrong_of_the_others(tmp_path: Path) -> None:
+def test_the_school_has_bare_questions_and_true_verdicts_and_nothing_held_out(tmp_path: Path) -> None:
     feedback.write_school(tmp_path / "school.jsonl", "tiny")
     lessons = read_jsonl(tmp_path / "school.jsonl")
-    verdicts = set()
+    kinds: Counter[str] = Counter()
     for lesson in lessons:
-        asked = lesson.messages[-1]["content"]
-        attempt = asked.split("\nAttempt: ")[1].split("\n")[0]
-        said_right = "it is right" in asked
-        assert said_right == (attempt == lesson.answer)
-        assert said_right != ("it is wrong" in asked)
-        verdicts.add(said_right)
-    assert verdicts == {True, False}
-    assert len({lesson.id for lesson in lessons}) == len(lessons) == feedback.LESSONS * 59
+        question, *rest = lesson.messages[-1]["content"].split("\nAttempt: ")
+        first, second = (int(number) for number in re.findall(r"[0-9]+", question))
+        assert lesson.answer == str(first + second)
+        if not rest:
+            kinds["bare"] += 1
+            continue
+        attempt, verdict, _ = rest[0].split("\n")
+        right = attempt == lesson.answer
+        assert ("it is right." in verdict) == right
+        assert ("it is wrong." in verdict) != right
+        assert verdict.endswith(f"The right answer is {lesson.answer}.")
+        kinds["right" if right else "wrong"] += 1
+    assert kinds == {"bare": 59, "right": 59, "wrong": 59}
+    heldout = {item.messages[-1]["content"] for item in one_digit()[1]}
+    assert not heldout & {lesson.messages[-1]["content"].split("\n")[0] for lesson in lessons}
 
 
 def a_record(experiment: Experiment, **figures: float) -> Record:
@@ -175,4 +185,4 @@ def test_every_experiments_settings_are_ones_that_its_starter_takes() -> None:
         for stage in experiment.stages:
             algorithm, config = load_config(stage.path, stage.settings)
             assert config.model.name == "smollm2-135m-instruct"
-            assert config.cycles >= 10, algorithm
+            assert config.cycles >= 7, algorithm
