@@ -9,7 +9,7 @@ from pathlib import Path
 import models
 from algorithms import ALGORITHMS, require_runnable
 from flows.checks.prepared import Prepared
-from flows.checks.refusals import as_config_error, capability_row, check_options, teacher_row
+from flows.checks.refusals import as_config_error, capability_row, check_options, require_states, teacher_row
 from flows.config import ConfigError, FlowConfig, SftConfig, TttConfig
 from tasks import rewards
 from tasks.completion import Completion
@@ -46,6 +46,7 @@ async def prepare(algorithm: str, config: FlowConfig) -> tuple[WhitneyClient, Pr
         teacher = teacher_row(rows, config, renderer, row)
         prepared = Prepared(algorithm, config, data, renderer, capability=row, teacher_capability=teacher)
         await _refuse_what_cannot_run(prepared)
+        await require_states(client, config)
     except BaseException:
         await client.aclose()
         raise

@@ -9,6 +9,8 @@ import models
 from algorithms import ALGORITHMS, require_losses
 from flows.config import ConfigError, FlowConfig
 from tasks.rendering import Renderer
+from whitney.client import WhitneyClient
+from whitney.errors import NotFoundError
 from whitney.types import CapabilityRow
 
 
@@ -68,6 +70,29 @@ def teacher_row(
     if (row.provider, row.model) != (student.provider, student.model):
         _check_same_tokenizer(row, renderer)
     return row
+
+
+async def require_states(client: WhitneyClient, config: FlowConfig) -> None:
+    """Look for the saved states that runs are to start from: a misspelt one would be found with a session open.
+
+    Adapters cannot be looked for, only fetched whole; a missing one is the server's to refuse.
+
+    Raises:
+        ConfigError: the server has no such state, or it is another model's.
+    """
+    teacher = getattr(config, "teacher", None)
+    wanted = [("model.initial_state_id", config.model.initial_state_id, config.model.name)]
+    if teacher is not None:
+        wanted.append(("teacher.state_id", teacher.state_id, teacher.name or config.model.name))
+    for field, state_id, model in wanted:
+        if state_id is None:
+            continue
+        try:
+            state = await client.get_state(state_id)
+        except NotFoundError as error:
+            raise ConfigError(f"{field} = {state_id!r}: {error}") from error
+        if state.model != model:
+            raise ConfigError(f"{field} = {state_id!r}: that state is of {state.model}, not of {model}")
 
 
 def _check_same_tokenizer(row: CapabilityRow, renderer: Renderer) -> None:

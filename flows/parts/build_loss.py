@@ -117,7 +117,7 @@ async def build_payload(
     """
     runs = [cycle.policy, *([teacher] if teacher else [])]
     client: OperationClient | BlockingClient = OperationClient(runs)
-    if not inspect.iscoroutinefunction(build_loss):
+    if not is_async(build_loss):
         client = BlockingClient(OperationClient(runs), asyncio.get_running_loop())
     ctx = LossContext(
         client=client,
@@ -141,10 +141,15 @@ async def build_payload(
     return join(payloads, config.loss_function)
 
 
+def is_async(function: BuildLoss) -> bool:
+    """Whether calling it gives an awaitable: a coroutine function, or an object whose call is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
 async def _call(
     build_loss: BuildLoss, sample: dict[str, Any], cycle: int, request: dict[str, Any], ctx: LossContext
 ) -> dict[str, Any]:
-    if inspect.iscoroutinefunction(build_loss):
+    if is_async(build_loss):
         answer = await build_loss(sample, cycle, request, ctx)
     else:
         answer = await asyncio.to_thread(build_loss, sample, cycle, request, ctx)

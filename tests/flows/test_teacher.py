@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from flow_probes import (
     Taught,
+    all_sessions,
     count_tasks,
     descendants,
     first_attempt,
@@ -197,3 +198,19 @@ def test_a_teacher_of_another_name_with_the_students_tokenizer_is_taken(renderer
     student, teacher = served("tiny", renderer.tokenizer_sha256), served("other", renderer.tokenizer_sha256)
     config = tiny_config("opd", tmp_path, teacher={"name": "other"})
     assert teacher_row([student, teacher], config, renderer, student) == teacher
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "fields", "said"),
+    [
+        ("opd", {"teacher": {"state_id": "st_none"}}, "teacher.state_id = 'st_none': .*st_none"),
+        ("sft", {"model": {"name": "tiny", "initial_state_id": "st_gone"}}, "model.initial_state_id = 'st_gone'"),
+    ],
+)
+async def test_a_state_that_the_server_does_not_have_is_refused_before_a_session_is_open(
+    algorithm: str, fields: dict[str, Any], said: str, local: GatewayProcess, tmp_path: Path
+) -> None:
+    before = await all_sessions()
+    with pytest.raises(ConfigError, match=said):
+        await flows.FLOWS[algorithm](tiny_config(algorithm, tmp_path, **fields))
+    assert await all_sessions() == before
