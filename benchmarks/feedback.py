@@ -110,7 +110,6 @@ EXPERIMENTS = tuple(
             f"seed={seed}",
             "cycles=16",
             "save_every=8",
-            "optimizer.learning_rate=5e-4",
             "sampling.max_tokens=4",
             "advantage_clip=3",
             f"template={json.dumps(TEMPLATE)}",
@@ -118,7 +117,7 @@ EXPERIMENTS = tuple(
         measure,
         first=Stage(
             "sft.toml",
-            (f"seed={seed}", "cycles=7", "save_every=7", "batch_size=16", "evaluation.enabled=false"),
+            (f"seed={seed}", "cycles=11", "save_every=11", "batch_size=16", "evaluation.enabled=false"),
         ),
     )
     for seed in range(2)
