@@ -64,7 +64,7 @@ def measure(experiment: Experiment, folder: Path) -> Finding:
 
 
 def write_school(path: Path, model: str) -> None:
-    """Sums of the training side with an attempt, right or wrong by hash, and the verifier's verdict on it."""
+    """Sums of the training side: bare, and with a right and with a wrong attempt and the verifier's verdict on it."""
     import models
 
     lessons = asyncio.run(_lessons(Renderer(models.resolve(model), "chatml")))

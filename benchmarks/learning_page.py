@@ -44,10 +44,10 @@ SECTIONS: dict[Section, tuple[str, str, Columns]] = {
         f"""\
 One-digit addition from the base model, eight prompts × eight samples a cycle, twelve tokens at most. Held-out accuracy
 is the share of right replies at temperature 1 to 22 questions that training never showed in either order, four samples
-each (a standard error of about 0.04 at 0.9). The goal is from at most {addition.MOST_BEFORE:.0%} to at least
+each: a standard error of 3 points at 90%. The goal is from at most {addition.MOST_BEFORE:.0%} to at least
 {addition.LEAST_AFTER:.0%}. Most of the gain is not arithmetic: the model learns to answer at once and to stop, where it
-used to talk until the limit cut it off. Losses that clip the ratio take two steps on a batch; with one step the ratio
-is 1, and they all are GRPO.""",
+used to talk until the limit cut it off. Losses that look at the ratio take two steps on a batch; with one step the
+ratio is 1, and they all are GRPO.""",
         {
             "before": _share("before"),
             "after": _share("after"),
