@@ -34,9 +34,6 @@ PROBLEM = STARTERS.parent / "examples" / "pangram.jsonl"
 SOLVED = 0.8
 """21 of the 26 letters."""
 
-TEMPLATE = r'template="{question}\nScore {reward}: {attempt}\nWrite a better one:"'
-"""A small model talks about a long instruction; this one it answers with another sentence."""
-
 BASELINE_ROUND = 1_000_007
 """Of `request_seed`: no request of a flow has it."""
 
@@ -138,7 +135,7 @@ EXPERIMENTS = tuple(
         f"ttt, seed {seed}",
         "discovery",
         "ttt.toml",
-        (f"seed={seed}", "save_every=6", "sampling.max_tokens=24", "optimizer.learning_rate=5e-4", TEMPLATE),
+        (f"seed={seed}", "save_every=6"),
         measure,
     )
     for seed in range(3)
