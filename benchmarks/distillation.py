@@ -78,5 +78,7 @@ EXPERIMENTS = (
         measure_opd,
         first=Stage("sft.toml", ("cycles=24", "save_every=12")),
     ),
-    Experiment("dpo", "preferences", "dpo.toml", ("cycles=16", "save_every=8"), measure_dpo),
+    Experiment(
+        "dpo", "preferences", "dpo.toml", ("cycles=16", "save_every=8", "evaluation.reward=number"), measure_dpo
+    ),
 )

@@ -8,7 +8,8 @@ import pytest
 
 from cli.config_pages import configuration_markdown, section_of, starter_toml
 from flows.checks.prepare import check_inputs
-from flows.load_config import CONFIGS, load_config, parse_config
+from flows.load_config import CONFIGS, ConfigError, load_config, parse_config
+from tasks.rewards import needs_answer
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "deployments" / "configs").glob("*.toml"))
@@ -72,8 +73,20 @@ def test_a_shipped_configuration_is_its_algorithms_and_proves_its_data_template_
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)  # paths in a configuration are seen from where it is run
-    # The tiny model's files are made here; everything else is checked as it is shipped.
-    algorithm, config = load_config(path, ["model.name=tiny"])
+    # The tiny model's files are made here, and a teacher's id is a run's; everything else is checked as it is shipped.
+    teacher = ["teacher.artifact_id=ID"] if path.stem == "opd" else []
+    algorithm, config = load_config(path, ["model.name=tiny", *teacher])
     assert type(config) is CONFIGS[algorithm]
     assert path.stem in {algorithm, "demo-grpo-addition"}
     check_inputs(algorithm, config)
+
+
+def test_the_shipped_opd_without_a_teacher_is_refused_before_anything_is_allocated() -> None:
+    algorithm, config = load_config(ROOT / "deployments" / "configs" / "opd.toml", ["model.name=tiny"])
+    with pytest.raises(ConfigError, match=r"set teacher\.name to another model, or teacher\.artifact_id"):
+        check_inputs(algorithm, config)
+
+
+def test_the_shipped_dpo_asks_pairs_for_no_answer() -> None:
+    _, config = load_config(ROOT / "deployments" / "configs" / "dpo.toml")
+    assert not needs_answer([*config.reward_terms(), *config.evaluation_terms()])
