@@ -41,11 +41,6 @@ def clip_range(provider: str, low: float | None, high: float | None) -> LossTerm
     for name, bound in bounds.items():
         if bound is not None and not 0 <= bound < math.inf:
             raise ValueError(f"{name} is {bound}: it is a bound of the ratio itself, so give a finite number ≥ 0")
-    if low is not None and high is not None and low > high:
-        raise ValueError(
-            f"clip_low is {low}, above clip_high = {high}: both bound the ratio itself "
-            "(0.8 is the bound 0.8, not 1 − 0.8); swap them"
-        )
     _require_room_for_one(low, high)
     if provider == "tinker":
         return LossTerms(low, high)
@@ -55,9 +50,9 @@ def clip_range(provider: str, low: float | None, high: float | None) -> LossTerm
 def _require_room_for_one(low: float | None, high: float | None) -> None:
     """A ratio is 1 before the first update: a range without 1 is an epsilon that was taken for a bound."""
     if low is not None and low > 1:
-        raise ValueError(f"clip_low is {low}: the ratio of an unchanged policy, 1, is below it; give ≤ 1")
+        raise ValueError(f"clip_low is {low}: the ratio of an unchanged policy, 1, is below it; give a bound ≤ 1")
     if high is not None and high < 1:
         raise ValueError(
-            f"clip_high is {high}: the ratio of an unchanged policy, 1, is above it; "
-            f"an epsilon of {high} is the bound {1 + high:g}"
+            f"clip_high is {high}: the ratio of an unchanged policy, 1, is above it. It is a bound of the ratio, "
+            f"not an epsilon: did you mean {1 + high:g}?"
         )

@@ -59,11 +59,12 @@ def require_advertised_loss(
     require_provider(provider, support)
     if loss_function not in support[provider]:
         why = WHY_MISSING.get((provider, loss_function), "")
-        if why:
-            why = f": {why}; no clipped loss stands in for it. Use provider 'local', which has it"
+        having = sorted(name for name, losses in support.items() if loss_function in losses)
         raise ValueError(
             f"{provider} does not advertise loss_function={loss_function!r} "
-            f"(known losses: {', '.join(sorted(support[provider]))}){why}"
+            f"(known losses: {', '.join(sorted(support[provider]))})"
+            + (f": {why}; no clipped loss stands in for it" if why else "")
+            + (f". Providers that have it: {', '.join(having)}" if having else "")
         )
 
 

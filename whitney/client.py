@@ -245,6 +245,17 @@ class WhitneyClient:
         finally:
             beside.unlink(missing_ok=True)
 
+    async def require_artifact(self, artifact_id: str) -> None:
+        """Make sure that an artifact is there, without reading it: the wire has no record of one beside its bytes.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        request = self._endpoint.request("get_artifact", artifact_id=artifact_id)
+        attempts = self._endpoint.policy.start()
+        while (refusal := await self._fetch(request, None)) is not None:
+            await self._pause(refusal, attempts)
+
     async def delete_artifact(self, artifact_id: str) -> None:
         """Delete an artifact."""
         await self._tell("delete_artifact", artifact_id=artifact_id)
@@ -304,14 +315,15 @@ class WhitneyClient:
                 return answer
             await self._pause(answer, attempts)
 
-    async def _fetch(self, request: Request, to: Path) -> Refusal | None:
-        """One attempt at streaming an answer into a file; None when it is all there."""
+    async def _fetch(self, request: Request, to: Path | None) -> Refusal | None:
+        """One attempt at streaming an answer into a file, or at being answered; None when it has succeeded."""
         try:
             response = await self._attempt(request, stream=True)
             self._endpoint.reached = True
             try:
                 if response.is_success:
-                    await _write(response, to)
+                    if to is not None:
+                        await _write(response, to)
                     return None
                 await response.aread()
             finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 import models
 from algorithms import ALGORITHMS, require_runnable
 from flows.checks.prepared import Prepared
-from flows.checks.refusals import as_config_error, capability_row, check_options, require_states, teacher_row
+from flows.checks.refusals import as_config_error, capability_row, check_options, require_weights, teacher_row
 from flows.config import ConfigError, FlowConfig, SftConfig, TttConfig
 from tasks import rewards
 from tasks.completion import Completion
@@ -46,7 +46,7 @@ async def prepare(algorithm: str, config: FlowConfig) -> tuple[WhitneyClient, Pr
         teacher = teacher_row(rows, config, renderer, row)
         prepared = Prepared(algorithm, config, data, renderer, capability=row, teacher_capability=teacher)
         await _refuse_what_cannot_run(prepared)
-        await require_states(client, config)
+        await require_weights(client, config)
     except BaseException:
         await client.aclose()
         raise
@@ -109,15 +109,17 @@ async def _refuse_what_cannot_run(prepared: Prepared) -> None:
     with as_config_error():
         config.check_data(train)
     if prepared.rewards:
-        await _require_scorable("rewards", prepared.rewards, train)
+        await _require_scorable("rewards", prepared.rewards, "training examples", train)
     if config.evaluation.enabled and prepared.heldout:
         if isinstance(config, SftConfig):
             require_answers(prepared.heldout, "held-out examples", "of which the loss is measured")
         if prepared.evaluation_rewards:
-            await _require_scorable("evaluation.reward", prepared.evaluation_rewards, prepared.heldout)
+            await _require_scorable(
+                "evaluation.reward", prepared.evaluation_rewards, "held-out examples", prepared.heldout
+            )
 
 
-async def _require_scorable(field: str, terms: Sequence[RewardTerm], examples: Sequence[Example]) -> None:
+async def _require_scorable(field: str, terms: Sequence[RewardTerm], which: str, examples: Sequence[Example]) -> None:
     """Try every term that compares with the answer on the answers themselves: one that scores none never will."""
     with as_config_error():
         rewards.check_spec(terms)
@@ -125,7 +127,9 @@ async def _require_scorable(field: str, terms: Sequence[RewardTerm], examples: S
     for term in terms:
         if not rewards.needs_answer([term]):
             continue
-        require_answers(examples, "examples", f"which {field} = {term.function!r} compares with")
+        require_answers(
+            examples, which, f"which {field} = {term.function!r} compares with; add it, or leave {field} out"
+        )
         gold = [
             Completion(prompt=one.messages, text=one.answer or "", token_count=1, finished=True, example=one)
             for one in examples[:TRIED_ANSWERS]

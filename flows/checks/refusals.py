@@ -72,27 +72,27 @@ def teacher_row(
     return row
 
 
-async def require_states(client: WhitneyClient, config: FlowConfig) -> None:
-    """Look for the saved states that runs are to start from: a misspelt one would be found with a session open.
-
-    Adapters cannot be looked for, only fetched whole; a missing one is the server's to refuse.
+async def require_weights(client: WhitneyClient, config: FlowConfig) -> None:
+    """Look for the states and adapters that runs are to start from: a misspelt one would be found with a session open.
 
     Raises:
-        ConfigError: the server has no such state, or it is another model's.
+        ConfigError: the server has no such state or artifact, or the state is another model's.
     """
-    teacher = getattr(config, "teacher", None)
-    wanted = [("model.initial_state_id", config.model.initial_state_id, config.model.name)]
+    own, teacher = config.model, getattr(config, "teacher", None)
+    wanted = [("model.initial_", own.initial_state_id, own.initial_artifact_id, own.name)]
     if teacher is not None:
-        wanted.append(("teacher.state_id", teacher.state_id, teacher.name or config.model.name))
-    for field, state_id, model in wanted:
-        if state_id is None:
-            continue
+        wanted.append(("teacher.", teacher.state_id, teacher.artifact_id, teacher.name or own.name))
+    for prefix, state_id, artifact_id, model in wanted:
+        field, name = ("state_id", state_id) if state_id else ("artifact_id", artifact_id)
         try:
-            state = await client.get_state(state_id)
+            if state_id:
+                found = (await client.get_state(state_id)).model
+                if found != model:
+                    raise ConfigError(f"{prefix}{field} = {name!r}: that state is of {found}, not of {model}")
+            elif artifact_id:
+                await client.require_artifact(artifact_id)
         except NotFoundError as error:
-            raise ConfigError(f"{field} = {state_id!r}: {error}") from error
-        if state.model != model:
-            raise ConfigError(f"{field} = {state_id!r}: that state is of {state.model}, not of {model}")
+            raise ConfigError(f"{prefix}{field} = {name!r}: {error}") from error
 
 
 def _check_same_tokenizer(row: CapabilityRow, renderer: Renderer) -> None:

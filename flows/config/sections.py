@@ -18,6 +18,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 Bound = Annotated[float, Field(ge=0, le=1e6)]
 ProviderName = Literal["local", "modal", "tinker"]
+Id = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 
 
@@ -63,10 +64,10 @@ class ModelConfig(Section):
         None,
         description='"chatml" (no system prompt), or the path of a Jinja file; default: the model\'s own template.',
     )
-    initial_state_id: str | None = Field(
+    initial_state_id: Id | None = Field(
         None, description="Saved state to start from (weights only, a fresh optimizer); default: the base model."
     )
-    initial_artifact_id: str | None = Field(
+    initial_artifact_id: Id | None = Field(
         None, description="Exported adapter to start from, an earlier run's for one; default: the base model."
     )
 
@@ -200,8 +201,8 @@ class TeacherConfig(Section):
 
     name: str | None = Field(None, description="Model name as the capabilities list it; default: the trained model.")
     provider: ProviderName | None = Field(None, description="Default: the trained run's.")
-    state_id: str | None = Field(None, description="Saved state that holds the teacher's weights; default: the base.")
-    artifact_id: str | None = Field(None, description="Exported adapter that is the teacher; default: the base model.")
+    state_id: Id | None = Field(None, description="Saved state that holds the teacher's weights; default: the base.")
+    artifact_id: Id | None = Field(None, description="Exported adapter that is the teacher; default: the base model.")
     rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         None, description="LoRA rank of that state or adapter; default: lora.rank."
     )

@@ -48,4 +48,4 @@ def _section(usage: Counter[str], prefix: str) -> dict[str, int]:
 def options(config: FlowConfig) -> dict[str, Any]:
     """The algorithm's own settings, so that no variant goes unnamed: which estimator, which bounds, which KL term."""
     shared = FlowConfig.model_fields.keys() | {"groups_per_cycle", "group_size", "rewards", "batch_size"}
-    return config.model_dump(mode="json", exclude=set(shared))
+    return config.model_dump(mode="json", exclude=set(shared) - {"steps_per_batch"})

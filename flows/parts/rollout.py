@@ -19,7 +19,6 @@ from algorithms import (
     request_seed,
     reward_stats,
     stop_shares,
-    zero_signal_fraction,
 )
 from algorithms.kl import TokenPenalty
 from flows.config import GroupConfig, RolloutConfig, SampledConfig, SdpoConfig
@@ -166,6 +165,8 @@ class Rollouts:
             scale=scale,
         )
         self._cycle.count_dropped(batch.dropped)
+        silent = sum(group.zero_signal and not group.data for group in batch.groups)
+        self._cycle.metrics.setdefault("zero_signal_fraction", silent / len(batch.groups) if batch.groups else 0.0)
         if batch.kl is not None:
             self._cycle.metrics |= {"kl_reference": batch.kl.k1, "kl_reference_k3": batch.kl.k3}
         return batch
@@ -191,7 +192,7 @@ def require_some_scored(groups: Sequence[Group], failures: Counter[str], where: 
 
 
 def reward_row(groups: Sequence[Group]) -> Row:
-    """Rewards and their signal, as metrics; every reward function apart."""
+    """Rewards, as metrics; every reward function apart."""
     rewards = [reward for group in groups for reward in group.rewards]
     if all(reward is None for reward in rewards):
         return {}
@@ -200,7 +201,6 @@ def reward_row(groups: Sequence[Group]) -> Row:
     return {
         **_prefixed("reward_", reward_stats(rewards)),
         **{f"reward/{name}": mean for name, mean in means.items() if mean is not None},
-        "zero_signal_fraction": zero_signal_fraction([group.rewards for group in groups]),
     }
 
 

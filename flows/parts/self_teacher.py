@@ -30,6 +30,8 @@ async def feedback_prompts(cycle: Cycle, config: SdpoConfig, groups: Sequence[Gr
     missing: Counter[str] = Counter()
     source = config.feedback_source()
     feedback = await feedback_for(groups, source, renderer=renderer, pool=cycle.attempt.pool, missing=missing)
+    for row, said in zip(cycle.samples, (one for of_group in feedback for one in of_group), strict=True):
+        row["feedback"] = said
     cycle.metrics |= {f"no_feedback/{reason}": count for reason, count in missing.items()}
     prompts: list[list[list[int] | None]] = []
     for group, of_group in zip(groups, feedback, strict=True):

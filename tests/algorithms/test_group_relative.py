@@ -249,7 +249,7 @@ def test_an_option_that_makes_no_sense_is_refused_by_name_and_value(call, said):
     ],
 )
 def test_sapo_says_exactly_what_is_missing_and_offers_no_stand_in(provider, missing):
-    with pytest.raises(ValueError, match=rf"{missing}.*no clipped loss stands in.*Use provider 'local'"):
+    with pytest.raises(ValueError, match=rf"{missing}.*no clipped loss stands in.*Providers that have it: local"):
         sapo.build_loss(sampled(), 0, REQUEST, on(provider))
 
 

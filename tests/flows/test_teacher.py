@@ -204,10 +204,12 @@ def test_a_teacher_of_another_name_with_the_students_tokenizer_is_taken(renderer
     ("algorithm", "fields", "said"),
     [
         ("opd", {"teacher": {"state_id": "st_none"}}, "teacher.state_id = 'st_none': .*st_none"),
+        ("opd", {"teacher": {"artifact_id": "art_none"}}, "teacher.artifact_id = 'art_none': .*art_none"),
         ("sft", {"model": {"name": "tiny", "initial_state_id": "st_gone"}}, "model.initial_state_id = 'st_gone'"),
+        ("sft", {"model": {"name": "tiny", "initial_artifact_id": "art_gone"}}, "initial_artifact_id = 'art_gone'"),
     ],
 )
-async def test_a_state_that_the_server_does_not_have_is_refused_before_a_session_is_open(
+async def test_weights_that_the_server_does_not_have_are_refused_before_a_session_is_open(
     algorithm: str, fields: dict[str, Any], said: str, local: GatewayProcess, tmp_path: Path
 ) -> None:
     before = await all_sessions()
