@@ -1,8 +1,8 @@
 """CISPO: the clipped ratio is a coefficient on the gradient, and no token is ever left out.
 
 Contract: GRPO-shaped data under the provider's own `cispo` loss; only the loss differs.
-Maths: A_i as in `grpo`. Loss: −Σ sg(clamp(ratio, lo, hi))·A·lp, with 0 … 5 on modal and 0 … 4 elsewhere: a ratio of
-    5.5 counts as 5, and its token still learns.
+Maths: A_i = (r_i − mean r) / std r over the group. Loss: −Σ sg(clamp(ratio, lo, hi))·A·lp, with 0 … 5 on modal and
+    0 … 4 elsewhere: a ratio of 5.5 counts as 5, and its token still learns. sg: no gradient flows through it.
 Loss per provider: `cispo`. modal and local: clip_low_threshold and clip_high_threshold in loss_config. tinker: Whitney
     passes it no keys for this loss, so its loss_config stays empty and its own bounds, 0 and 4, hold.
 Fails closed when: the provider has no `cispo`; any bound is asked of tinker; a bound is negative, or a range is without

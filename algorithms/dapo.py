@@ -2,8 +2,8 @@
 
 Contract: overlong completions are filtered, groups are resampled by a declared policy, advantages are computed on what
     is retained, and upper and lower bound of the ratio differ. Every draw is an operation that can be seen.
-Maths: A_i as in `grpo`, on the retained completions. Loss: −Σ min(ratio·A, clamp(ratio, 0.8, 1.28)·A): more room
-    upwards, where rare tokens grow. Resampling is decided by `algorithms.resampling.retained`.
+Maths: A_i = (r_i − mean r) / std r over the retained completions of a prompt. Loss: −Σ min(ratio·A, clamp(ratio, 0.8,
+    1.28)·A): more room upwards, where rare tokens grow.
 Loss per provider: `ppo`. tinker: bounds as per-token tensors on the datum; modal and local: scalars in loss_config.
 Fails closed when: the provider has no `ppo`; a bound is negative, or a range is without 1. One plain batch is not DAPO:
     what was filtered and drawn again is counted.

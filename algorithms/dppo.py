@@ -1,9 +1,9 @@
 """DPPO: a token is left out when its probability has moved too far, not when its ratio has.
 
 Contract: GRPO-shaped data under the provider's own `dppo` loss; no critic.
-Maths: A_i as in `grpo`. Loss: −Σ mask·ratio·A. With p = exp(lp) and μ = exp(q), the mask is 0 where A > 0 and the
-    divergence of p above μ exceeds delta_high, or A < 0 and that of p below μ exceeds delta_low. The divergence is
-    |p − μ| (binary_tv), or the KL of "this token or any other" (binary_kl): which one is the deployment's choice.
+Maths: A_i = (r_i − mean r) / std r over the group. Loss: −Σ mask·ratio·A. With p = exp(lp) and μ = exp(q), the mask is
+    0 where A > 0 and the divergence of p above μ exceeds delta_high, or A < 0 and that of p below μ exceeds delta_low.
+    The divergence is |p − μ| (binary_tv), or the KL of "this token or any other" (binary_kl): the deployment's choice.
 Loss per provider: `dppo` on modal and local: delta_low and delta_high in loss_config. tinker has none.
 Fails closed when: the provider has no `dppo` (tinker), before anything is allocated; a delta is negative. Never falls
     back to `ppo`.

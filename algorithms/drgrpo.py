@@ -1,7 +1,7 @@
 """Dr. GRPO: GRPO without the deviation, with an explicit length normaliser and no KL term.
 
-Contract: G completions of each prompt, one reward each; no-std advantages, the caller's length normaliser, no implicit
-    KL penalty.
+Contract: G completions of each prompt, one reward each; no-std advantages, the caller's length normaliser (by default
+    Whitney's, each completion's own length; the paper argues for a constant), no implicit KL penalty.
 Maths: A_i = (r_i − mean r) / L, the same for every token of completion i. `normalizer` "completion": L is completion
     i's own length, as Whitney's cookbook does it. "constant": L is max_tokens for all of them, as the paper does it,
     which takes away the reward for being long when wrong. Loss: −Σ ratio·A.

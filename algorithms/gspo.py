@@ -1,8 +1,8 @@
 """GSPO: one ratio for the whole sequence, since the reward is for the whole sequence.
 
 Contract: GRPO-shaped data under the provider's own `gspo` loss, which makes the sequence's ratio of the log-probs.
-Maths: A_i as in `grpo`. s_i = exp(mean over tokens of lp − q), and every token of completion i carries s_i with its own
-    gradient. Loss: −Σ min(s·A, clamp(s, lo, hi)·A).
+Maths: A_i = (r_i − mean r) / std r over the group. s_i = exp(mean over tokens of lp − q), and every token of completion
+    i carries s_i with its own gradient. Loss: −Σ min(s·A, clamp(s, lo, hi)·A).
 Loss per provider: `gspo` on modal and local: clip_low_threshold and clip_high_threshold in loss_config. tinker: none.
 Fails closed when: the provider has no `gspo` (tinker), before anything is allocated; a bound is negative, or a range
     is without 1. Never falls back to `importance_sampling`.

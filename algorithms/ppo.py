@@ -1,8 +1,8 @@
 """PPO without a critic: GRPO's advantages under PPO's clipped objective.
 
 Contract: G completions of each prompt, one reward each; group-relative advantages in place of a critic's.
-Maths: A_i as in `grpo`. Loss: −Σ min(ratio·A, clamp(ratio, 0.8, 1.2)·A): once a token's ratio has left the range in the
-    direction its advantage pushes, it has no gradient. It matters from the second optimizer step on a batch on.
+Maths: A_i = (r_i − mean r) / std r over the group. Loss: −Σ min(ratio·A, clamp(ratio, 0.8, 1.2)·A): once a token's
+    ratio has left the range in the direction its advantage pushes, it has no gradient.
 Loss per provider: `ppo`. tinker: bounds as per-token tensors on the datum; modal and local: scalars
     clip_low_threshold and clip_high_threshold in loss_config.
 Fails closed when: the provider has no `ppo`; a bound is negative, or a range is without 1; a group has one completion.

@@ -144,7 +144,7 @@ _ROWS = (
     _group_relative(
         "drgrpo",
         "Dr. GRPO",
-        "No-std advantages, an explicit length normaliser, no implicit KL term.",
+        "No-std advantages over a length (Whitney's default: the completion's own; the paper's: a constant); no KL.",
         "arXiv 2503.20783",
         profile="Dr_GRPO",
     ),

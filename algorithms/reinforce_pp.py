@@ -7,9 +7,11 @@ Maths: A_it = r_i − mean r − penalty_it, with d_t = lp − ref at token t. `
     gradient of the k2 loss ½d² itself (the same numbers as `kl_adjust_advantages`). Loss: −Σ ratio·A.
 Loss per provider: `importance_sampling`, empty loss_config, everywhere; `ppo` as an option.
 Fails closed when: the provider lacks the loss or `logprobs`; a sequence comes without reference log-probs.
-Deviates from the paper by: the k2 value as a penalty, which has no sign: it tells a token to be rarer whichever way it
-    has moved; no batch whitening unless asked for (`build_batch(whiten=True)`: after the group's mean, before the KL
-    term, as in the paper's baseline variant), no clipping with importance_sampling.
+Deviates from the paper by: the default. ½d² as a penalty is the gradient of no KL: never negative, it makes every token
+    rarer, and drives one that is already rarer than in the reference further away from it. "k1" (the paper's) and
+    "k2_gradient" pull both ways: take one of them, unless you follow Whitney's cookbook. No batch whitening unless
+    asked for (`build_batch(whiten=True)`: after the group's mean, before the KL term, as in the paper's baseline
+    variant), no clipping with importance_sampling.
 Paper: arXiv 2501.03262.
 """
 

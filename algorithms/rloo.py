@@ -6,8 +6,8 @@ Maths: A_i = r_i − mean of the other rewards, which is G/(G − 1) times r_i �
 Loss per provider: `importance_sampling`, empty loss_config, on modal, tinker and local alike.
 Fails closed when: the provider has no `importance_sampling`; a group has one completion; a KL term without reference
     log-probs. The group mean of GRPO is not a substitute.
-Deviates from the paper by: no KL term unless asked for, as in Whitney's cookbook; the paper's is `KlPenalty(β, "k1",
-    "reward")`.
+Deviates from the paper by: no KL term unless asked for, as in Whitney's cookbook. The paper's is, in the table `[kl]`,
+    `coef` above 0 (its β), `estimator = "k1"` and `place = "reward"`.
 Paper: arXiv 2402.14740.
 """
 

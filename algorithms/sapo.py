@@ -1,8 +1,9 @@
 """SAPO: a soft gate on the ratio in place of a hard clip.
 
 Contract: the provider's own `sapo` loss with explicit temperatures; there is no substitute for it.
-Maths: A_i as in `grpo`. Loss: −Σ (4/τ)·σ(τ(ratio − 1))·A with τ = tau_pos where A > 0, else tau_neg: at ratio 1 the
-    gradient is importance sampling's, and away from 1 it fades instead of stopping. Where A < 0 it fades sooner.
+Maths: A_i = (r_i − mean r) / std r over the group. Loss: −Σ (4/τ)·σ(τ(ratio − 1))·A with τ = tau_pos where A > 0, else
+    tau_neg: at ratio 1 the gradient is importance sampling's, and away from 1 it fades instead of stopping. Where A < 0
+    it fades sooner.
 Loss per provider: `sapo` on local: tau_pos and tau_neg in loss_config. modal and tinker have none.
 Fails closed when: the provider has no `sapo` (modal, tinker), before anything is allocated. SkyRL's trainer has the
     loss, but the API in front of it takes seven fixed names and this is not among them. Never a clipped stand-in.

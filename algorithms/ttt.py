@@ -7,8 +7,8 @@ Maths: A_i = e_i / Z_i − 1, e_i = exp(β·(r_i − max r)), Z_i the mean of th
 Loss per provider: `importance_sampling`, empty loss_config, on modal, tinker and local alike.
 Fails closed when: the provider has no `importance_sampling`; a group has one completion; the data has no one problem.
     Equal rewards, and completions without a finite reward, send no datum and are counted.
-Deviates from the paper by: no KL penalty to the base model in the advantage unless one is configured (the paper has
-    one); what `algorithms.puct` says of itself.
+Deviates from the paper by: no KL penalty to the base model in the advantage, which the paper has. What the paper leaves
+    open about the buffer is chosen as `algorithms.puct` lists it.
 Paper: arXiv 2601.16175 (TTT-Discover, "Learning to Discover at Test Time").
 """
 

@@ -188,7 +188,10 @@ class KlConfig(Section):
 
     coef: NonNegative = Field(0.0, description="β; 0 = no reference run, no penalty.")
     estimator: KlEstimator = Field(
-        "k1", description="With d = lp − ref: k1 = d, k2 = ½d², k3 = e^−d − 1 + d, in nats per token."
+        "k1",
+        description="With d = lp − ref: k1 = d, k2 = ½d², k3 = e^−d − 1 + d, in nats per token. k2 and k3 are never "
+        'negative: with place = "advantage" they push a token that is already rarer than in the reference further '
+        "down, so take k1 there.",
     )
     place: Literal["advantage", "reward"] = Field(
         "advantage",

@@ -44,7 +44,8 @@ class ReinforcePpConfig(RolloutConfig):
     kl: Literal["k2", "k1", "k2_gradient"] = Field(
         "k2",
         description="Whitney: −β·½d² per token; k1: the paper's −β·Σ d from the token on; k2_gradient: −β·d, the "
-        "gradient of ½d². With d = lp − ref.",
+        "gradient of ½d². With d = lp − ref. k2 is the gradient of no KL: a token that is already rarer than in the "
+        "reference is pushed further down; k1 and k2_gradient are the sound choices.",
     )
     kl_coef: NonNegative = Field(0.05, description="β.")
     loss_function: Literal["importance_sampling", "ppo"] = Field(
