@@ -16,12 +16,15 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from cli.failures import CommandFailedError
+from cli.prefect_setup import deliver
+from cli.terminal import Say
 from tasks.prefect_server import SERVER_SETTINGS
 
 HOST = "127.0.0.1"
 STANDARD_PORT = 4200
 STARTUP_S = 180.0
 STOP_S = 15.0
+DELIVERY_S = 30.0
 
 
 class PrefectServerError(CommandFailedError):
@@ -59,7 +62,8 @@ def prefect_server(environment: dict[str, str], log: Path) -> Iterator[subproces
     """Start a server, and stop it when the block ends. It is not waited for here: see `wait_until_up`.
 
     A session of its own keeps a terminal's Ctrl-C from it: runs that are being closed still need their server. On
-    Linux it also ends when this process is killed, and when the calling thread ends.
+    Linux it also ends when this process is killed, and when the calling thread ends. Before it is stopped it is sent
+    what this process still has for it.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "gateway.parent", sys.executable, "-m", "prefect", "server", "start"]
@@ -76,17 +80,23 @@ def prefect_server(environment: dict[str, str], log: Path) -> Iterator[subproces
     try:
         yield process
     finally:
-        _stop(process)
+        try:
+            if process.poll() is None:
+                deliver(DELIVERY_S)
+        finally:
+            _stop(process)
 
 
 @contextmanager
-def prefect_api() -> Iterator[None]:
+def prefect_api(say: Say) -> Iterator[None]:
     """Prefect's API for as long as the block runs: the one that is configured, else a temporary server.
 
     Prefect would start a temporary one itself, but in the terminal's process group: Ctrl-C would end it before the run
     that needs it to close its session, and every request of that run would wait for a server that is gone.
+
+    A temporary one has no UI as far as this process is told: a link to a page in it is dead when it is followed.
     """
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
     if PREFECT_API_URL.value():
         yield
@@ -94,9 +104,10 @@ def prefect_api() -> Iterator[None]:
     with TemporaryDirectory(prefix="whitney-prefect-") as folder:
         environment, log = project_server_environment(Path(folder), free_port()), Path(folder) / "server.log"
         url = environment["PREFECT_API_URL"]
+        say("Starting a Prefect server for this run (set PREFECT_API_URL to use one that stays)")
         with prefect_server(environment, log) as server:
             wait_until_up(server, url, log)
-            with temporary_settings({PREFECT_API_URL: url}):
+            with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):
                 yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from typing import Any
 
 from tasks.prefect_server import SERVER_SETTINGS
@@ -24,6 +25,7 @@ def configure(*, verbose: bool) -> None:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
         for name in ("prefect.flow_runs", "prefect.task_runs"):
             logging.getLogger(name).propagate = False  # they have a handler of their own, the API's
+        logging.getLogger("EventsWorker").setLevel(logging.ERROR)  # at the end it warns that it has not finished yet
 
 
 def flow_run_page(flow_run_id: str | None) -> str | None:
@@ -34,6 +36,18 @@ def flow_run_page(flow_run_id: str | None) -> str | None:
     if flow_run_id is None or not PREFECT_API_URL.value():
         return None
     return url_for("flow-run", obj_id=flow_run_id)
+
+
+def deliver(timeout_s: float) -> None:
+    """Send the Prefect API what this process still has for it: logs and events. No more can be sent after it.
+
+    Prefect does so in an exit handler, with no limit of time: where the server has been stopped by then, the process
+    stays for more than a minute, to say at last that it could not reach it.
+    """
+    deadline = time.monotonic() + timeout_s
+    for module, worker in (("prefect.logging.handlers", "APILogWorker"), ("prefect.events.worker", "EventsWorker")):
+        if module in sys.modules:  # not imported: nothing was sent
+            getattr(sys.modules[module], worker).drain_all(timeout=max(0.0, deadline - time.monotonic()))
 
 
 def stop_temporary_server() -> None:

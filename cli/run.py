@@ -53,11 +53,12 @@ def run(
     algorithm, checked = load_config(config, overrides)
     check_inputs(algorithm, checked)  # before a gateway is started: a mistake is told in a moment
     console = Console()
-    with interruptible(), prefect_api():
+    say = sayer(console)
+    with interruptible(), prefect_api(say):
         if checked.credentials_block is not None:
             summary = train(algorithm, checked, console)
         else:
-            with endpoint(checked.model.name, checked.model.provider, embedded=embedded, say=sayer(console)):
+            with endpoint(checked.model.name, checked.model.provider, embedded=embedded, say=say):
                 summary = train(algorithm, checked, console)
     show_summary(summary, console)
     return 0

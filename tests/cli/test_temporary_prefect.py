@@ -1,0 +1,85 @@
+"""`whitney run` where no PREFECT_API_URL is set: a Prefect server of its own, which ends with the command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.launch import GatewayProcess
+
+CONFIG = """
+algorithm = "grpo"
+cycles = 1
+groups_per_cycle = 1
+group_size = 2
+[model]
+name = "tiny"
+[sampling]
+max_tokens = 4
+[[rewards]]
+function = "length"
+arguments = { target = 6 }
+[evaluation]
+enabled = false
+"""
+# What Prefect writes when it sends logs and events to a server that is gone, or links to one.
+LOST = ("Error logging to API", "connection attempts failed", "Still processing items", "/runs/flow-run/")
+
+
+@contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    (folder / "tiny.toml").write_text(CONFIG)
+    variables = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "cli", "run", "tiny.toml", *arguments],
+        cwd=folder,
+        env=variables | {"PREFECT_HOME": str(folder / "prefect")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [((), 0, "Adapter:   runs/"), (("--set", "lora.rank=1000"), 2, "whitney: lora.rank = 1000")],
+)
+@pytest.mark.usefixtures("endpoint")
+def test_a_command_leaves_nothing_unsent_when_its_own_prefect_server_ends(
+    arguments: tuple[str, ...], status: int, said: str, tmp_path: Path
+) -> None:
+    with started(tmp_path, "--verbose", *arguments) as process:
+        shown, _ = process.communicate()
+    assert process.returncode == status
+    assert said in shown
+    assert "Starting a Prefect server" in shown
+    assert [words for words in LOST if words in shown] == []
+
+
+def test_an_interrupted_command_leaves_nothing_unsent_either(endpoint: GatewayProcess, tmp_path: Path) -> None:
+    with started(tmp_path, "--verbose", "--set", "cycles=500") as process:
+        assert process.stdout is not None
+        before = list(iter_until(process.stdout, "Session "))
+        process.send_signal(signal.SIGINT)
+        shown = "".join([*before, *process.stdout])
+        assert process.wait() == 130
+    assert "whitney: interrupted" in shown
+    assert [words for words in LOST if words in shown] == []
+
+
+def iter_until(lines: Iterator[str], part: str) -> Iterator[str]:
+    for line in lines:
+        yield line
+        if part in line:
+            return
