@@ -10,6 +10,9 @@ from types import FrameType
 USER_MISTAKE = 2
 INTERRUPTED = 130
 
+SAYS_NOTHING = ("", "None")
+LONGEST_CHAIN = 5
+
 
 class UsageError(Exception):
     """The command cannot do what it was asked; the message says what to change. Nothing is left behind."""
@@ -21,6 +24,20 @@ class CommandFailedError(Exception):
 
 class RunFailedError(CommandFailedError):
     """A run was under way and failed; its session has been closed."""
+
+
+def in_words(error: BaseException) -> str:
+    """What the error says; where it says nothing, what it is and what it came from."""
+    words: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(words) < LONGEST_CHAIN:
+        said = str(cause)
+        if said not in SAYS_NOTHING:
+            words.append(f"{type(cause).__name__}: {said}" if words else said)
+            break
+        words.append(type(cause).__name__)
+        cause = cause.__cause__ or cause.__context__
+    return ", from ".join(words)
 
 
 def is_user_mistake(error: BaseException) -> bool:

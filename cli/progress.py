@@ -95,7 +95,7 @@ class RunProgress:
 
 
 def headline(metrics: Mapping[str, Any]) -> str:
-    """The numbers of a cycle that say whether it learns."""
+    """Whether the cycle trained at all, and the numbers that say whether it learns."""
     shown = {
         "reward": "reward_mean",
         "best": "best_reward",
@@ -105,7 +105,20 @@ def headline(metrics: Mapping[str, Any]) -> str:
         "cut off": "length_fraction",
         "loss/token": "loss_per_token",
     }
-    return "  ".join(f"{label} {metrics[key]:.3f}" for label, key in shown.items() if metrics.get(key) is not None)
+    if (
+        "margin" in metrics
+    ):  # of preferences: there the datums' weights are a gradient, and what is made of them no likelihood
+        del shown["loss/token"]
+    numbers = [f"{label} {metrics[key]:.3f}" for label, key in shown.items() if metrics.get(key) is not None]
+    return "  ".join(_untrained(metrics) + numbers)
+
+
+def _untrained(metrics: Mapping[str, Any]) -> list[str]:
+    """What to say of a cycle that sent no datum; nothing of one that did."""
+    if metrics.get("datums") != 0:
+        return []
+    skipped = [key.removeprefix("skipped/") for key in metrics if key.startswith("skipped/")]
+    return [f"skipped: {', '.join(skipped)}" if skipped else "nothing trained"]
 
 
 def measured(evaluation: Mapping[str, Any]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
 
 from rich.console import Console
 
-from cli.failures import RunFailedError, UsageError, is_user_mistake
+from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
 from cli.interrupts import run_until_interrupted
 from cli.prefect_setup import flow_run_page
 from cli.progress import RunProgress, measured
@@ -17,6 +18,9 @@ from cli.terminal import sayer
 from flows import FLOWS
 from flows.config import FlowConfig
 from tasks.events import listening
+
+BEST_WIDTH = 100
+"""Characters of the best solution that are shown; all of it is in best.json."""
 
 
 def train(algorithm: str, config: FlowConfig, console: Console) -> dict[str, Any]:
@@ -44,6 +48,15 @@ def train(algorithm: str, config: FlowConfig, console: Console) -> dict[str, Any
 def show_summary(summary: dict[str, Any], console: Console) -> None:
     """What a reader wants first: did it learn, and where is what."""
     say = sayer(console)
+    if not summary.get("operations", {}).get("optim_step"):
+        say(
+            "Warning: no optimizer step was taken; the adapter is the initial one. Why: zero_signal_fraction, "
+            "dropped/… and skipped/… in metrics.jsonl"
+        )
+    if summary.get("stopped"):
+        say(f"Stopped early: {summary['stopped']}")
+    if best := best_solution(Path(summary["run_folder"])):
+        say(best)
     for when in ("before", "after"):
         if evaluation := summary.get(f"evaluation_{when}"):
             say(f"Held out {when + ':':<8} {measured(evaluation)}")
@@ -57,9 +70,19 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
         say(f"Prefect:   {page}")
 
 
+def best_solution(folder: Path) -> str | None:
+    """The best solution that test-time training has found, in a line; None where the run searched for none."""
+    try:
+        best = json.loads((folder / "best.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    text = textwrap.shorten(best["solution"], BEST_WIDTH, placeholder=" …")
+    return f"Best:      {best['reward']:.3f} in cycle {best['cycle'] + 1} → {folder / 'best.json'}: {text}"
+
+
 def _obituary(error: Exception, progress: RunProgress) -> str:
     """Why it ended, what is left, where to look and how to go on."""
-    lines = [f"the run failed: {str(error) or type(error).__name__}"]
+    lines = [f"the run failed: {in_words(error)}"]
     if progress.folder is not None:
         lines.append(f"what it left: {progress.folder}")
         page = flow_run_page(_owner(Path(progress.folder)))

@@ -70,7 +70,16 @@ def test_warnings_are_shown_before_anything_is_trained(warnings: list[str]) -> N
     ("metrics", "line"),
     [
         ({"teacher_kl": 2.25, "datums": 8}, "teacher KL 2.250"),
-        ({"margin": -0.125, "loss": 0.7, "loss_per_token": 3.5}, "margin -0.125  loss/token 3.500"),
+        ({"margin": -0.125, "loss": 0.7, "loss_per_token": 3.5}, "margin -0.125"),
+        ({"loss_per_token": 3.5}, "loss/token 3.500"),
+        (
+            {"reward_mean": 1.0, "zero_signal_fraction": 1.0, "datums": 0},
+            "nothing trained  reward 1.000  no signal 1.000",
+        ),
+        (
+            {"reward_mean": 1.0, "datums": 0, "skipped/resample_exhausted": 1},
+            "skipped: resample_exhausted  reward 1.000",
+        ),
         ({"reward_mean": 0.25, "best_reward": 0.75}, "reward 0.250  best 0.750"),
     ],
 )

@@ -1,0 +1,68 @@
+"""What the terminal says when a run has ended: from its summary and folder, or from the error that ended it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.failures import in_words
+from cli.training import show_summary
+
+
+def shown(folder: Path, **facts: Any) -> str:
+    stream = io.StringIO()
+    summary = {
+        "operations": {"optim_step": 2, "forward_backward": 2},
+        "tokens": {"trained": 7},
+        "open_sessions": 0,
+        "run_folder": str(folder),
+        "adapter": str(folder / "adapter"),
+        "artifact_id": "art_a",
+    }
+    show_summary(summary | facts, Console(file=stream, width=200))
+    return stream.getvalue()
+
+
+def test_a_run_that_took_no_step_is_told_from_one_that_trained(tmp_path: Path) -> None:
+    assert "no optimizer step was taken; the adapter is the initial one" in shown(tmp_path, operations={"sample": 4})
+    assert "Warning" not in shown(tmp_path)
+
+
+def test_a_run_that_a_rule_stopped_says_which(tmp_path: Path) -> None:
+    assert "Stopped early: kl_reference is 3" in shown(tmp_path, stopped="kl_reference is 3, above stop.max_kl = 2")
+    assert "Stopped" not in shown(tmp_path, stopped=None)
+
+
+def test_the_best_solution_is_one_line_that_names_its_file_and_its_cycle_as_people_count(tmp_path: Path) -> None:
+    best = {"reward": 1.07, "cycle": 2, "solution": "The quick\nbrown fox " + "jumps " * 50}
+    (tmp_path / "best.json").write_text(json.dumps(best))
+    line = next(line for line in shown(tmp_path).splitlines() if line.startswith("Best:"))
+    assert f"1.070 in cycle 3 → {tmp_path / 'best.json'}: The quick brown fox jumps" in line
+    assert line.endswith("jumps …")
+
+
+def test_without_a_search_no_best_solution_is_spoken_of(tmp_path: Path) -> None:
+    assert "Best" not in shown(tmp_path)
+
+
+def chained(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("rank is too large"), "rank is too large"),
+        (RuntimeError(None), "RuntimeError"),
+        (chained(RuntimeError(None), TimeoutError()), "RuntimeError, from TimeoutError"),
+        (chained(TimeoutError(), OSError("no route to host")), "TimeoutError, from OSError: no route to host"),
+    ],
+)
+def test_an_error_that_says_nothing_is_told_by_what_it_is_and_came_from(error: Exception, words: str) -> None:
+    assert in_words(error) == words
