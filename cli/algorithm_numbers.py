@@ -28,7 +28,7 @@ from gateway.providers.local.losses import LOSSES, TrainedTokens, evaluate
 
 REWARDS = [1.0] * 3 + [0.0] * 5
 LENGTHS = [4, 8, 16, 4, 4, 8, 8, 16]
-RATIOS = (0.5, 0.9, 1.0, 1.1, 1.5, 3.0, 6.0)
+RATIOS = (0.5, 0.9, 1.0, 1.1, 1.25, 1.5, 3.0, 6.0)
 SAMPLED = -2.0
 DECIMALS = 4
 

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
-from algorithms.registry import ALGORITHMS, Algorithm
+from algorithms.registry import ALGORITHMS
+from cli.algorithm_notes import SECTIONS, ratio_note
 from cli.algorithm_numbers import numbers
 from cli.algorithms import OPTIONS, PAGES, losses_in_words
 from cli.config_pages import default_of, own_fields, section_of, table
-from flows.config import CONFIGS, FlowConfig
+from flows.config import CONFIGS, FlowConfig, KlConfig
 from tasks.glossary import GLOSSARY
 
 ROOT = PAGES.parent.parent
@@ -55,33 +56,16 @@ WATCHED: dict[str, tuple[str, ...]] = {
 """Numbers of `metrics.jsonl` that say how an algorithm is doing; those of SAMPLED where it has none of its own."""
 
 
-EXAMPLE = "deployments/examples/rank_loss.py"
-BUILD_LOSS_CONTRACT = """\
-`build_loss(sample, cycle, request, ctx)` is called once a group and returns what `forward_backward` is sent,
-`{data, loss_function, loss_config}`. The groups' data are joined into one request; two loss_configs are an error.
-
-| | |
-|---|---|
-| `sample` | the sampler's result: `sequences` of `tokens`, `logprobs`, `stop_reason`, and the `reward` of each |
-| `cycle` | its number, from 0 |
-| `request` | what was sampled with: `request["prompt"]["token_ids"]` is the prompt |
-| `ctx` | `client`, `run_id`, `sampler_id`, `provider`, `teacher_run_id`, `teacher_sampler_id` |
-
-`ctx.client.run_operation(run_id, kind, payload)` and `ctx.client.sampler_operation(run_id, sampler_id, kind, payload)`
-are ordered, billed and seen like every other operation; an `async` function awaits them. A group that has nothing to
-teach raises `algorithms.NoGradientError`: it is counted, and the loop goes on."""
-
-
 def page(name: str) -> str:
     """One algorithm's page, as markdown."""
     row = ALGORITHMS[name]
     parts = docstring_parts(name)
     lines = [f"# {row.title}", "", f"`{name}`. {parts['Contract']}", ""]
-    lines += [*_facts(row), ""]
-    lines += ["## In formulas", "", parts["Maths"], ""] if "Maths" in parts else []
+    lines += [*_facts(name), ""]
+    lines += ["## In formulas", "", parts["Maths"], "", *ratio_note(name)] if "Maths" in parts else []
     worked = numbers(name)
     lines += ["## In numbers", "", *worked, ""] if worked else []
-    lines += ["## The contract", "", *_build_loss_contract(), ""] if name == "custom" else []
+    lines += SECTIONS[name]() if name in SECTIONS else []
     lines += ["## The loop", "", *_loop(name), ""]
     for part, heading in READING.items():
         if part in parts and part != "Maths":
@@ -104,17 +88,42 @@ def docstring_parts(name: str) -> dict[str, str]:
     return {heading: _sentence(re.sub(r"\s*\n\s*", " ", body)) for heading, body in parts}
 
 
-def _facts(row: Algorithm) -> Iterator[str]:
+def _facts(name: str) -> Iterator[str]:
+    row = ALGORITHMS[name]
+    operations, needed, runs = row.operations_per_cycle, ", ".join(row.operations), ", ".join(row.extra_runs) or "none"
+    if _has_kl_table(name):
+        with_kl = row.with_run("reference")
+        operations += f"; with `[kl]`{with_kl.operations_per_cycle.removeprefix(row.operations_per_cycle)}"
+        needed += "; with `[kl]` also logprobs"
+        runs += "; with `[kl]` a reference run, the frozen initial weights"
     yield "| | |"
     yield "|---|---|"
     yield f"| losses | {losses_in_words(row)} |"
-    yield f"| operations per cycle | {row.operations_per_cycle} |"
-    yield f"| operations it needs | {', '.join(row.operations)} |"
-    yield f"| runs beside the policy's | {', '.join(row.extra_runs) or 'none'} |"
+    yield f"| operations per cycle | {operations} |"
+    yield f"| operations it needs | {needed} |"
+    yield f"| runs beside the policy's | {runs} |"
     yield f"| refused before any session | {'; '.join(row.refuses) or 'nothing of its own'} |"
     yield ""
-    yield "P prompts (or pairs) a cycle, G completions of each, K optimizer steps on a cycle's batch. Beside these a"
-    yield "run bills `save_state` at the end of a block, a frozen run's one snapshot, evaluation and export."
+    yield from _legend(operations)
+
+
+def _legend(operations: str) -> Iterator[str]:
+    """What the formula's letters stand for, and what it does not count."""
+    letters = {
+        "P": "P prompts a cycle",
+        "G": "G completions of each",
+        "K": "K optimizer steps on a cycle's batch",
+    }
+    meant = [meaning for letter, meaning in letters.items() if re.search(rf"\b{letter}\b", operations)]
+    yield from [f"{', '.join(meant)}."] if meant else []
+    snapshot = "a frozen run's one snapshot, " if "logprobs" in operations else ""
+    yield f"Beside these a run bills `save_state` at the end of a block, {snapshot}evaluation and export."
+
+
+def _has_kl_table(name: str) -> bool:
+    """Whether a KL term against the initial weights is an option, the table `[kl]`."""
+    field = CONFIGS[name].model_fields.get("kl")
+    return field is not None and section_of(field) is KlConfig
 
 
 def _sentence(text: str) -> str:
@@ -122,13 +131,6 @@ def _sentence(text: str) -> str:
     text = text.strip()
     kept = text.startswith(("`", "arXiv")) or text[1:2] in {"_", "="}
     return text if kept else text[0].upper() + text[1:]
-
-
-def _build_loss_contract() -> Iterator[str]:
-    """What a user's function is called with, and a whole one."""
-    yield from BUILD_LOSS_CONTRACT.splitlines()
-    yield from ("", f"A whole one, [{EXAMPLE}](../../{EXAMPLE}):", "")
-    yield from ("```python", (ROOT / EXAMPLE).read_text(encoding="utf-8").rstrip(), "```")
 
 
 def _loop(name: str) -> Iterator[str]:
@@ -169,7 +171,8 @@ def _options(name: str) -> Iterator[str]:
         assert section is not None
         yield from ("", f"In `[{field_name}]`:", "", *table(section.model_fields))
     yield ""
-    yield "Model, data, sampling, rewards, optimizer, evaluation and stop rules are every algorithm's:"
+    rewards = "rewards, " if "rewards" in CONFIGS[name].model_fields else ""
+    yield f"Model, data, sampling, {rewards}optimizer, evaluation and stop rules have tables of their own:"
     yield "[configuration](../configuration.md)."
 
 
@@ -178,16 +181,21 @@ def _watched(name: str) -> Iterator[str]:
     yield "|---|---|"
     for key in WATCHED.get(name, SAMPLED):
         yield f"| `{key}` | {GLOSSARY[key]} |"
+    if _has_kl_table(name):
+        yield f"| `kl_reference` | With `[kl]`: {GLOSSARY['kl_reference']} |"
 
 
 def _run(name: str) -> Iterator[str]:
     config = f"deployments/configs/{name}.toml"
+    choice = ["teacher.artifact_id=ARTIFACT"] if name == "opd" else []  # a teacher has no default
     yield f"[{config}](../../{config}) is one to start from; `whitney init {name}` writes every field."
     yield ""
-    yield from ("```sh", f"whitney run {config}", "```", "", "From Python:", "")
+    yield from ("```sh", " ".join(["whitney run", config, *(f"--set {one}" for one in choice)]), "```", "")
+    yield from ("`ARTIFACT` is what an earlier run exported, and prints.", "") if choice else ()
+    yield from ("From Python:", "")
     yield from ("```python", "import asyncio", "from pathlib import Path", "")
     yield from ("import flows", "from flows.load_config import load_config", "")
-    yield f'_, config = load_config(Path("{config}"))'
+    yield f'_, config = load_config(Path("{config}"){f", {json.dumps(choice)}" if choice else ""})'
     yield from (f"summary = asyncio.run(flows.{name}(config))", "```")
 
 

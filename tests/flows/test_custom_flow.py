@@ -42,6 +42,25 @@ async def build_loss(sample, cycle, request, ctx):
     return forward_backward_payload(weighted_data(data, gradients), "cross_entropy")
 """
 
+# The shipped example's three questions; `sft_datum` is what the sampler drew, so both must know the same log-probs.
+ASKING = """
+from algorithms import forward_backward_payload, rl_datum, sft_datum
+from deployments.examples.asking import greedy_reply, teacher_logprobs, trainer_logprobs
+
+def build_loss(sample, cycle, request, ctx):
+    prompt, one = request["prompt"]["token_ids"], sample["sequences"][0]
+    now = trainer_logprobs(sft_datum(prompt, one["tokens"]), ctx)
+    teacher = teacher_logprobs(prompt, one["tokens"], ctx)
+    if cycle == 0:  # the teacher is the base model, and so is the policy
+        assert all(abs(a - b) < 1e-3 for a, b in zip(now, one["logprobs"], strict=True)), (now, one["logprobs"])
+        assert all(abs(a - b) < 1e-3 for a, b in zip(teacher, one["logprobs"], strict=True)), teacher
+        again = greedy_reply(request, ctx)
+        assert greedy_reply(request, ctx)["tokens"] == again["tokens"] != []
+    advantages = [t - s - 1.0 for t, s in zip(teacher, now, strict=True)]
+    datum = rl_datum(prompt, one["tokens"], one["logprobs"], advantages)
+    return forward_backward_payload([datum], "importance_sampling")
+"""
+
 
 @pytest.fixture
 def written(local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -101,6 +120,16 @@ async def test_an_asynchronous_function_sends_its_own_gradient_by_weights(
     weights = [sum(sum(datum["loss_inputs"]["weights"]["values"]) for datum in step["data"]) for step in steps]
     assert weights[0] > 0
     assert weights[-1] < weights[0] / 2
+
+
+async def test_what_the_page_says_a_function_may_ask_is_answered_as_it_says(
+    written: Any, local: GatewayProcess, tmp_path: Path
+) -> None:
+    config = tiny_config("custom", tmp_path / "runs", build_loss=written("my_asking_loss", ASKING), teacher={})
+    summary = await flows.custom(config)
+    billed = ledger(local, summary["flow_run_id"])
+    assert billed["teacher"]["logprobs"] == billed["policy"]["forward"] == 4
+    assert [row["datums"] for row in metrics(summary)] == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from whitney import errors, labels
 from whitney.client import POLL_MARGIN_S
 from whitney.retry import RetryPolicy, retryable
 from whitney.routes import ROUTES
-from whitney.types import RUN_KINDS, SAMPLER_KINDS
+from whitney.types import PAYLOADS, RUN_KINDS, SAMPLER_KINDS
+from whitney.types.base import WireRequest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "whitney-api.md").read_text(encoding="utf-8")
 
@@ -40,6 +41,26 @@ def test_every_route_says_whether_it_is_given_or_assumed() -> None:
 def test_the_kinds_are_all_there_on_the_right_route() -> None:
     on = {row[0]: row[1] for row in table("Operations")}
     assert on == dict.fromkeys(RUN_KINDS, "run") | dict.fromkeys(SAMPLER_KINDS, "sampler")
+
+
+TOKENS = '{"token_ids": [5, 17]}'
+TENSOR = '{"dtype": "float32", "shape": [2], "values": [0, 1]}'
+WEIGHTED = f'{{"input": {TOKENS}, "loss_inputs": {{"weights": {TENSOR}}}}}'
+
+
+@pytest.mark.parametrize("row", table("Operations"), ids=lambda row: row[0])
+def test_a_payload_that_is_shown_is_one_and_shows_every_field_with_its_default(row: list[str]) -> None:
+    shown = row[2] if row[2] != "the same" else {one[0]: one[2] for one in table("Operations")}["forward"]
+    for short, written in {"DATUM, …": WEIGHTED, "TOKENS": TOKENS, "[…]": "[]"}.items():
+        shown = shown.replace(short, written)
+    parts = [PAYLOADS[row[0]].model_validate_json(shown)]
+    for part in parts:
+        parts += [value for _, value in part if isinstance(value, WireRequest)]
+        fields = type(part).model_fields
+        assert part.model_fields_set == set(fields)
+        defaults = {name: one.get_default(call_default_factory=True) for name, one in fields.items()}
+        optional = {name for name, one in fields.items() if not one.is_required()}
+        assert {name: getattr(part, name) for name in optional} == {name: defaults[name] for name in optional}
 
 
 def test_every_exception_is_explained() -> None:
