@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +18,10 @@ PAGES = Path(__file__).resolve().parent.parent / "docs" / "algorithms"
 OPTIONS = PAGES / "options.json"
 """Written by `cli.algorithm_pages`: to ask the configurations themselves would be to import Prefect."""
 
-SUMMARY_WIDTH = 150
-"""Columns of the table where there is no terminal to measure."""
+ROOMY = 130
+"""Columns of a terminal from which on the table has room for all there is to say."""
+
+LEGEND = "P prompts (or pairs) a cycle, G completions of each, K optimizer steps."
 
 
 def algorithms(
@@ -84,29 +88,34 @@ def losses_in_words(row: Algorithm) -> str:
     return "; ".join(parts)
 
 
+COLUMNS: dict[str, Callable[[Algorithm], str]] = {
+    "contract": lambda row: row.contract,
+    "losses": losses_in_words,
+    "operations per cycle": lambda row: row.operations_per_cycle,
+    "extra runs": lambda row: ", ".join(row.extra_runs),
+    "refuses": lambda row: "\n".join(row.refuses),
+}
+"""The table's columns behind the name."""
+
+
 def _show_table(rows: list[Algorithm]) -> None:
+    """As wide as the terminal; in a narrow one, or a pipe, what one chooses by: the rest is on the page."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    width = shutil.get_terminal_size().columns  # COLUMNS, else the terminal's own, else 80
+    columns = COLUMNS if width >= ROOMY else {title: COLUMNS[title] for title in ("contract", "refuses")}
     table = Table(show_lines=True)
-    for title in ("algorithm", "contract", "losses", "operations per cycle", "extra runs", "refuses"):
-        table.add_column(title, overflow="fold", no_wrap=title == "algorithm")
+    table.add_column("algorithm", no_wrap=True)
+    for title in columns:
+        table.add_column(title, overflow="fold")
     for row in rows:
-        cells = (
-            row.contract,
-            losses_in_words(row),
-            row.operations_per_cycle,
-            ", ".join(row.extra_runs) or "–",
-            "\n".join(row.refuses) or "–",
-        )
-        table.add_row(f"[bold]{escape(row.name)}[/]", *(escape(cell) for cell in cells))
-    console = Console()
-    Console(width=None if console.is_terminal else SUMMARY_WIDTH).print(table)
-    print(
-        "P prompts (or pairs) a cycle, G completions of each, K optimizer steps. A refusal comes before any session.\n"
-        "One algorithm's page: whitney algorithms NAME. A configuration to start from: whitney init NAME."
-    )
+        table.add_row(f"[bold]{escape(row.name)}[/]", *(escape(cell(row) or "–") for cell in columns.values()))
+    Console(width=width).print(table)
+    print(LEGEND if width >= ROOMY else f"Losses, operations and extra runs: on the page, or in {ROOMY} columns.")
+    print("A refusal comes before any session. A page: whitney algorithms NAME.")
+    print("A configuration to start from: whitney init NAME.")
 
 
 def page_of(row: Algorithm) -> str:

@@ -27,21 +27,36 @@ REQUIRED = "# Has no default: it must be set."
 def starter_toml(algorithm: str) -> str:
     """A configuration with every field at its default, each explained; what has no default is commented out."""
     model = CONFIGS[algorithm]
-    lines = [f"# {purpose(model)}", "", f"algorithm = {json.dumps(algorithm)}"]
+    lines = [f"# {purpose(model)}", *_to_be_set(model), "", f"algorithm = {json.dumps(algorithm)}"]
     plain = {name: field for name, field in model.model_fields.items() if section_of(field) is None}
     lines += _settings(plain)
-    for name, field in model.model_fields.items():
+    # TOML has tables behind plain values; those that must be set come first among them.
+    for name, field in sorted(model.model_fields.items(), key=lambda item: not item[1].is_required()):
         if (section := section_of(field)) is not None:
             lines += ["", *_section(name, field, section)]
     return "\n".join(lines) + "\n"
+
+
+def _to_be_set(model: type[BaseModel]) -> Iterator[str]:
+    """What cannot be left as it is, told at the top: a table may stand a screen further down."""
+    for name, field in model.model_fields.items():
+        if field.is_required():
+            shown = name if section_of(field) is None else _table_header(name, field)
+            yield from _comment(f"Must be set below: {shown}. {field.description or ''}")
+
+
+def _table_header(name: str, field: FieldInfo) -> str:
+    return f"[[{name}]]" if get_origin(field.annotation) is list else f"[{name}]"
 
 
 def _section(name: str, field: FieldInfo, section: type[BaseModel]) -> Iterator[str]:
     """A table with its fields; one that has no default, or is absent by default, is commented out line by line."""
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     first = default[0] if isinstance(default, list) and default else default
-    header = f"[[{name}]]" if get_origin(field.annotation) is list else f"[{name}]"
-    lines = [header, *_settings(section.model_fields, first if isinstance(first, BaseModel) else None)]
+    lines = [
+        _table_header(name, field),
+        *_settings(section.model_fields, first if isinstance(first, BaseModel) else None),
+    ]
     yield from _comment(field.description or purpose(section))
     yield from (REQUIRED,) if field.is_required() else ()
     yield from (lines if first is not None else (line if line.startswith("# ") else f"# {line}" for line in lines))
@@ -149,7 +164,7 @@ def default_of(field: FieldInfo) -> Any:
 
 def _header(name: str) -> str:
     fields = [model.model_fields[name] for model in CONFIGS.values() if name in model.model_fields]
-    return f"[[{name}]]" if get_origin(fields[0].annotation) is list else f"[{name}]"
+    return _table_header(name, fields[0])
 
 
 def _only(users: Iterable[str]) -> str:

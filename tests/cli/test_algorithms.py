@@ -24,8 +24,9 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_the_table_says_what_every_algorithm_sends_and_what_refuses_it(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
     shown = asked(capsys)
     assert [name for name in ALGORITHMS if f"│ {name} " not in shown] == []
     words = set(re.split(r"[\s│]+", shown))
@@ -33,6 +34,22 @@ def test_the_table_says_what_every_algorithm_sends_and_what_refuses_it(
     assert "tinker: has no gspo" in shown
     assert "modal: has no sapo" in shown
     assert "a teacher whose" in shown
+
+
+@pytest.mark.parametrize("columns", ["", "80", "100"])
+def test_the_table_is_no_wider_than_the_terminal_and_in_a_narrow_one_has_what_one_chooses_by(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = asked(capsys)
+    assert max(map(len, shown.splitlines())) <= int(columns or 80)
+    assert re.findall(r"[a-z]+", next(line for line in shown.splitlines() if "algorithm" in line)) == [
+        "algorithm",
+        "contract",
+        "refuses",
+    ]
+    assert [name for name in ALGORITHMS if f"│ {name} " not in shown] == []
+    assert "has no gspo" in shown
 
 
 def test_json_is_a_list_with_everything_an_agent_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,6 +103,25 @@ def test_a_page_has_every_part_of_its_algorithms_docstring(name: str) -> None:
     assert [part for part in parts.values() if part not in text] == []
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_page_stands_on_its_own_formulas_and_counts_what_kl_costs(name: str) -> None:
+    text = page(name)
+    assert "as in `" not in text.split("## The loop")[0]
+    with_kl = "In `[kl]`:" in text
+    assert with_kl == ("with `[kl]` + P·G logprobs (reference)" in text) == ("With `[kl]`: k1 estimate" in text)
+    assert ("G completions of each" in text) <= ALGORITHMS[name].rollouts
+
+
+@pytest.mark.parametrize(("name", "steps"), [("ppo", "takes 2"), ("sapo", "takes 2"), ("ppo_critic", "leaves it at 1")])
+def test_a_page_says_at_how_many_steps_a_clip_is_in_force(name: str, steps: str) -> None:
+    assert f"The starter {steps}." in page(name).replace("\n", " ")
+
+
+def test_the_page_of_ttt_has_the_score_that_is_computed() -> None:
+    assert "Q + c·scale·P·√(1 + T/G) / (1 + n/G)" in page("ttt")
+    assert "an expansion leaves its best two children" in page("ttt")
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_page_shows_the_loop_and_names_every_option(name: str) -> None:
     text = page(name)
@@ -106,7 +142,8 @@ def test_a_page_shows_the_loop_and_names_every_option(name: str) -> None:
         ("dpo", ["0.5544"]),
         ("gspo", ["1.1052", "−2.2103"]),
         ("opd", ["0.5"]),
-        ("dapo", ["| 90 | −0.5 |", "| 79 | 0 |", "| 101 | −1 |"]),
+        ("ppo", ["| 1.25 | 1.25 | 0 | −1.25 |"]),
+        ("dapo", ["| 1.25 | 1.25 | 1.25 | −1.25 |", "| 90 | −0.5 |", "| 79 | 0 |", "| 101 | −1 |"]),
         ("cispo", ["| 6 | 6 | 4 | −4 |"]),
     ],
 )

@@ -52,6 +52,18 @@ def test_a_starter_names_every_field_and_explains_those_that_need_it(algorithm: 
                 assert its.description.split()[0] in text
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "said"), [("ttt", "[[rewards]]"), ("custom", "build_loss"), ("sdpo", "feedback")]
+)
+def test_a_starter_says_at_its_top_what_must_be_set(algorithm: str, said: str) -> None:
+    assert starter_toml(algorithm).splitlines()[1].startswith(f"# Must be set below: {said}. ")
+
+
+def test_a_table_that_must_be_set_is_the_first_of_the_tables() -> None:
+    tables = [line for line in starter_toml("ttt").splitlines() if line.lstrip("# ").startswith("[")]
+    assert tables[0] == "# [[rewards]]"
+
+
 def test_a_table_that_is_absent_by_default_is_there_to_be_uncommented() -> None:
     text = starter_toml("custom")
     commented = text[text.index("# [teacher]") :].splitlines()
