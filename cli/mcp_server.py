@@ -15,9 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cli.failures import UsageError, is_user_mistake
+
+if TYPE_CHECKING:
+    from flows.config import FlowConfig
 
 INSTRUCTIONS = """\
 Post-training of language models over the Whitney API. Read `capabilities` before anything else, then `algorithms`;
@@ -37,16 +40,13 @@ def mcp() -> int:
     """
     if find_spec("mcp") is None:
         raise UsageError("the extra 'mcp' is not installed: pip install 'whitney-pipelines[mcp]'")
-    from mcp.server import MCPServer
-
+    from cli.mcp_strict import StrictServer
     from cli.prefect_setup import configure
 
     configure(verbose=False)
     tools = Tools()
-    server: MCPServer[Any] = MCPServer("whitney", instructions=INSTRUCTIONS, log_level="WARNING")
-    for tool in (tools.capabilities, tools.algorithms, tools.check, tools.run, tools.status):
-        server.tool()(tool)
-    server.run("stdio")
+    offered = (tools.capabilities, tools.algorithms, tools.check, tools.run, tools.status)
+    StrictServer("whitney", offered, instructions=INSTRUCTIONS).run("stdio")
     return 0
 
 
@@ -85,24 +85,25 @@ class Tools:
     async def check(self, config: str, overrides: list[str] | None = None) -> Answer:
         """Check a configuration file with everything that needs no endpoint: fields, losses, data, template, rewards.
 
-        Allocates nothing. `overrides` are `field.name=value`, put over the file's. Answers with all of its fields.
+        Allocates nothing. `overrides` are `field.name=value`, put over the file's. Answers "ok" with what the file and
+        the overrides say that is not a default; all fields and their defaults are in `algorithms`.
         """
-        from flows.checks.prepare import check_inputs
-        from flows.load_config import load_config
-
-        with told():
-            algorithm, checked = load_config(Path(config), overrides or [])
-            await asyncio.to_thread(check_inputs, algorithm, checked)
-        return {"algorithm": algorithm, "config": checked.model_dump(mode="json")}
+        algorithm, checked = await _checked(config, overrides)
+        return {
+            "ok": True,
+            "summary": f"{algorithm} on {checked.model.provider}/{checked.model.name}: {checked.cycles} cycles",
+            "algorithm": algorithm,
+            "not_default": checked.model_dump(mode="json", exclude_defaults=True),
+        }
 
     async def run(self, config: str, name: str | None = None, overrides: list[str] | None = None) -> Answer:
         """Check a configuration and start training it in a process of its own, which goes on when this server ends.
 
         Answers at once with the run folder, for `status`. Without an endpoint it trains on this machine.
         """
-        checked = await self.check(config, overrides)
-        name = name or f"{checked['algorithm']}-{time.strftime('%Y%m%d-%H%M%S')}"
-        folder = Path(checked["config"]["output_dir"]) / name
+        algorithm, checked = await _checked(config, overrides)
+        name = name or f"{algorithm}-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = checked.output_dir / name
         if folder.exists():
             raise _tool_error(f"{folder} is there already: name another run")
         log = Path(".whitney") / "mcp" / f"{name}.log"
@@ -138,6 +139,17 @@ class Tools:
             "summary": summary,
             "log": log[-LOG_LINES:],
         }
+
+
+async def _checked(config: str, overrides: list[str] | None) -> tuple[str, FlowConfig]:
+    """A configuration that has passed everything that needs no endpoint."""
+    from flows.checks.prepare import check_inputs
+    from flows.load_config import load_config
+
+    with told():
+        algorithm, checked = load_config(Path(config), overrides or [])
+        await asyncio.to_thread(check_inputs, algorithm, checked)
+    return algorithm, checked
 
 
 def _state(process: subprocess.Popen[bytes] | None, summary: Answer | None) -> str:

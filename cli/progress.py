@@ -105,9 +105,7 @@ def headline(metrics: Mapping[str, Any]) -> str:
         "cut off": "length_fraction",
         "loss/token": "loss_per_token",
     }
-    if (
-        "margin" in metrics
-    ):  # of preferences: there the datums' weights are a gradient, and what is made of them no likelihood
+    if "margin" in metrics:  # of preferences: their datums' weights are a gradient, so this number is no likelihood
         del shown["loss/token"]
     numbers = [f"{label} {metrics[key]:.3f}" for label, key in shown.items() if metrics.get(key) is not None]
     return "  ".join(_untrained(metrics) + numbers)

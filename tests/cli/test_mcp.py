@@ -67,7 +67,9 @@ async def test_an_agent_reads_checks_runs_and_follows_a_training_and_never_sees_
         answers = [await call(client, "capabilities")]
         assert [row["model"] for row in answers[0]["rows"]] == ["tiny"]
         answers.append(await call(client, "check", config="tiny.toml"))
-        assert answers[-1]["algorithm"] == "grpo"
+        assert answers[-1]["ok"] is True
+        assert answers[-1]["summary"] == "grpo on local/tiny: 1 cycles"
+        assert answers[-1]["not_default"]["sampling"] == {"max_tokens": 4}
         started = await call(client, "run", config="tiny.toml", name="by-an-agent", overrides=["seed=3"])
         assert started["run_folder"] == "runs/by-an-agent"
         answers.append(started)
@@ -90,11 +92,26 @@ async def test_what_an_agent_gets_wrong_is_told_as_the_command_line_tells_it(tmp
         assert "modal does not advertise loss_function='sapo'" in await refused(client, "run", config="sapo.toml")
         assert "no such run folder" in await refused(client, "status", run_folder="runs/none")
         named = await call(client, "algorithms", name="sapo")
-        assert "modal: has no sapo" in named["refuses"]
+        assert any(reason.startswith("modal: has no sapo") for reason in named["refuses"])
         assert named["page"].startswith("# Soft adaptive policy optimization")
         every = (await call(client, "algorithms"))["algorithms"]
         assert len(every) > 20
         assert all(one["options"] for one in every)
+    assert not (tmp_path / "runs").exists()
+
+
+async def test_a_call_with_arguments_that_a_tool_does_not_have_is_refused_and_no_default_is_run(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tiny.toml").write_text(CONFIG)
+    async with connected(tmp_path) as client:
+        for tool in (await client.list_tools()).tools:
+            assert tool.input_schema["additionalProperties"] is False
+        unknown = await refused(client, "run", config="tiny.toml", override=["cycles=2"])
+        wrong = await refused(client, "check", overrides="cycles=2")
+    assert unknown == "run: unknown argument 'override': did you mean 'overrides'? it takes config, name, overrides"
+    assert "check: config is missing; overrides = 'cycles=2': input should be a valid list" in wrong
+    assert "pydantic" not in wrong
     assert not (tmp_path / "runs").exists()
 
 
