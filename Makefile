@@ -6,23 +6,31 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 TORCH_INDEX_URL ?=
 
+# What is installed beside the embedded gateway, separated by commas:  make install EXTRAS=math,mcp
+EXTRAS ?=
+
+comma := ,
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench learn docs lock
+.PHONY: help demo install test lint bench learn docs lock
 
 help:
-	@echo "make demo   watch a small language model learn to add, in the terminal and in the Prefect UI"
-	@echo "make test   lint, types, import rules, tests"
-	@echo "make lint   the first three of these"
-	@echo "make bench  measure; prints a table, writes benchmarks/results.json"
-	@echo "make learn  train every algorithm on SmolLM2-135M (an hour or two); writes docs/learning.md"
-	@echo "make docs   write the pages that are made from the code"
-	@echo "make lock   pin what is installed in requirements.lock"
+	@echo "make demo     watch a small language model learn to add, in the terminal and in the Prefect UI"
+	@echo "make install  the same environment without the demo; EXTRAS=math,mcp adds extras (README, \"Extras\")"
+	@echo "make test     lint, types, import rules, tests"
+	@echo "make lint     the first three of these"
+	@echo "make bench    measure; prints a table, writes benchmarks/results.json"
+	@echo "make learn    train every algorithm on SmolLM2-135M (an hour or two); writes docs/learning.md"
+	@echo "make docs     write the pages that are made from the code"
+	@echo "make lock     pin what is installed in requirements.lock"
 
 demo: .venv/installed-local
 	@$(BIN)/whitney demo $(ARGS)
+
+install: .venv/installed-local$(if $(EXTRAS),$(comma)$(EXTRAS))
+	@echo "The whitney command is in $(BIN): source $(BIN)/activate"
 
 test: lint
 	$(BIN)/python -m pytest $(ARGS)

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,20 @@ def test_the_readme_names_every_command_of_the_command_line() -> None:
 
     commands = {name for name in app if not name.startswith("-")}
     assert commands == set(re.findall(r"^\| `whitney (\w+)", README, re.MULTILINE))
+
+
+def test_the_readme_names_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = README.split("\n## Extras\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(extras)
+
+
+def test_the_gateway_that_the_readme_starts_serves_the_models_of_its_recipes() -> None:
+    from gateway.options import GatewayOptions
+
+    (models,) = re.findall(r"`whitney serve((?: --model [\w-]+)+)`", README)
+    used = {*re.findall(r"model\.name=(\S+)", "\n".join(COMMANDS)), *GatewayOptions().models}
+    assert set(models.split()) - {"--model"} == used
 
 
 def test_the_readmes_table_is_the_registry() -> None:

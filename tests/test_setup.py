@@ -60,6 +60,14 @@ def test_the_cpu_index_is_asked_for_pytorch_alone_and_only_when_it_is_given() ->
     assert "index" not in rest
 
 
+@pytest.mark.parametrize(("extras", "installed"), [("", "[local]"), ("math,mcp", "[local,math,mcp]")])
+def test_make_install_brings_the_gateway_and_the_extras_that_are_named_and_no_demo(extras: str, installed: str) -> None:
+    command = ["make", "--always-make", "--dry-run", "install", f"EXTRAS={extras}"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f'-e ".{installed}"' in shown
+    assert "whitney demo" not in shown
+
+
 def test_continuous_integration_runs_make_test() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
