@@ -30,7 +30,7 @@ def run(
     config
         TOML file; `whitney init grpo` writes one.
     overrides
-        A field put over the file's, e.g. --set optimizer.learning_rate=1e-4; may be repeated.
+        A field put over the file's, e.g. --set optimizer.learning_rate=1e-4; field=none takes it away; may be repeated.
     name
         Name of the run and its folder.
     embedded

@@ -15,8 +15,14 @@ from flows.config import CONFIGS, ConfigError, FlowConfig
 __all__ = ["CONFIGS", "ConfigError", "load_config", "parse_config"]
 
 
+NOT_SET = ("none", "null")
+"""What `--set` takes for "not set"; in quotes each is a text like any other."""
+
+
 def load_config(path: Path, overrides: Iterable[str] = ()) -> tuple[str, FlowConfig]:
     """Read a TOML file, put `a.b=c` overrides over it, and check it: (algorithm, configuration).
+
+    `a.b=none` takes a field of the file away: TOML has no value for "not set".
 
     Raises:
         ConfigError: the file is missing or not TOML, names no known algorithm, or a field is unknown or out of range.
@@ -47,7 +53,7 @@ def parse_config(table: Mapping[str, Any], *, where: str = "configuration") -> t
     algorithm = fields.pop("algorithm")
     if not isinstance(algorithm, str) or algorithm not in CONFIGS:
         hint = did_you_mean(str(algorithm), CONFIGS)
-        raise ConfigError(f"{where}: algorithm = {algorithm!r} is unknown: {hint}known: {known}")
+        raise ConfigError(f"{where}: algorithm = {algorithm!r} is unknown; {hint}known: {known}")
     model = CONFIGS[algorithm]
     try:
         return algorithm, model.model_validate(fields)
@@ -61,12 +67,24 @@ def _apply(table: dict[str, Any], override: str) -> None:
     if not equals or not key.strip():
         raise ConfigError(f"--set {override!r}: write it as field.name=value")
     *parents, last = key.strip().split(".")
+    if text.strip().lower() in NOT_SET:
+        _take_away(table, [*parents, last])
+        return
     here = table
     for name in parents:
         here = here.setdefault(name, {})
         if not isinstance(here, dict):
             raise ConfigError(f"--set {override!r}: {name!r} is not a table")
     here[last] = _toml_value(text.strip())
+
+
+def _take_away(table: dict[str, Any], path: list[str]) -> None:
+    """Remove a field; nothing to do where the file does not have it, or not even its section."""
+    here: Any = table
+    for name in path[:-1]:
+        here = here.get(name) if isinstance(here, dict) else None
+    if isinstance(here, dict):
+        here.pop(path[-1], None)
 
 
 def _toml_value(text: str) -> Any:

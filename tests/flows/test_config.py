@@ -31,6 +31,19 @@ def test_overrides_are_put_over_the_file_with_toml_values_or_bare_strings(tmp_pa
     assert (config.lora.rank, config.data.source, config.optimizer.learning_rate) == (8, "capitals", 2e-4)
 
 
+@pytest.mark.parametrize("word", ["none", "null", "None"])
+def test_an_override_can_take_a_field_of_the_file_away(tmp_path: Path, word: str) -> None:
+    path = written(tmp_path, 'algorithm = "grpo"\n[evaluation]\nreward = "exact"\n[stop]\nmax_kl = 2.0\n')
+    _, config = load_config(path, [f"evaluation.reward={word}", f"stop={word}", f"nothing.here={word}"])
+    assert config.evaluation.reward is None
+    assert config.stop.max_kl is None
+
+
+def test_none_in_quotes_is_a_text(tmp_path: Path) -> None:
+    path = written(tmp_path, 'algorithm = "grpo"\n')
+    assert load_config(path, ['name="none"'])[1].name == "none"
+
+
 def test_every_mistake_is_listed_at_once(tmp_path: Path) -> None:
     path = written(tmp_path, 'algorithm = "grpo"\ncycels = 3\ngroup_size = 1\n[optimizer]\nlearning_rate = "fast"\n')
     with pytest.raises(ConfigError) as raised:
