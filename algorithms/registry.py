@@ -335,7 +335,7 @@ def algorithm(name: str) -> Algorithm:
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     hint = did_you_mean(name, ALGORITHMS)
-    raise ValueError(f"algorithm {name!r} is unknown: {hint}known: {', '.join(sorted(ALGORITHMS))}")
+    raise ValueError(f"unknown algorithm {name!r}: {hint}known: {', '.join(sorted(ALGORITHMS))}")
 
 
 def require_losses(row: Algorithm, provider: str) -> None:

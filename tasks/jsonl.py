@@ -40,7 +40,7 @@ def parse_lines(path: Path, parse: Callable[[dict[str, Any]], Parsed]) -> list[t
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                parsed.append((number, parse(_object(json.loads(line)))))
+                parsed.append((number, parse(_object(_json(line)))))
             except ValueError as error:
                 raise DataError(f"{path}:{number}: {error}") from None
     if not parsed:
@@ -95,6 +95,13 @@ def text_field(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise DataError(f"{name} must be text that is not empty")
     return value
+
+
+def _json(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"not valid JSON, from column {error.colno} on: {error.msg}") from None
 
 
 def _object(row: Any) -> dict[str, Any]:

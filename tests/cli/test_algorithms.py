@@ -76,7 +76,7 @@ def test_a_name_shows_its_page_and_as_json_the_one_object(capsys: pytest.Capture
 
 def test_an_unknown_name_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["algorithms", "gpro"]) == 2
-    assert "algorithm 'gpro' is unknown: did you mean 'grpo'?" in capsys.readouterr().err
+    assert "unknown algorithm 'gpro': did you mean 'grpo'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["dpo"], ["dpo", "--json"]], ids=" ".join)

@@ -82,7 +82,7 @@ def test_a_line_separator_inside_a_string_is_not_the_end_of_a_line(tmp_path):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("{", "Expecting property name"),
+        ("{", "not valid JSON, from column 2 on: Expecting property name"),
         ("[1]", "must be a JSON object, this is a list"),
         ({"answer": "4"}, "exactly one of `prompt`"),
         ({"prompt": "a", "messages": []}, "exactly one of `prompt`"),
