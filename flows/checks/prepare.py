@@ -45,7 +45,8 @@ async def prepare(algorithm: str, config: FlowConfig) -> tuple[WhitneyClient, Pr
         row = capability_row(rows, config, renderer)
         teacher = teacher_row(rows, config, renderer, row)
         prepared = Prepared(algorithm, config, data, renderer, capability=row, teacher_capability=teacher)
-        await _refuse_what_cannot_run(prepared)
+        with as_config_error():
+            await _refuse_what_cannot_run(prepared)
         await require_weights(client, config)
     except BaseException:
         await client.aclose()
@@ -96,9 +97,8 @@ def check_inputs(algorithm: str, config: FlowConfig) -> None:
 async def _refuse_what_cannot_run(prepared: Prepared) -> None:
     config, capability = prepared.config, prepared.capability
     train: Sequence[Example] = prepared.data.train
-    with as_config_error():
-        row = config.needs(ALGORITHMS[prepared.algorithm])
-        require_runnable(row, capability.provider, capability.operations, capability.loss_reduction)
+    row = config.needs(ALGORITHMS[prepared.algorithm])
+    require_runnable(row, capability.provider, capability.operations, capability.loss_reduction)
     if isinstance(config, TttConfig):
         train = [config.problem_of(train)]
     if not any(len(prepared.renderer.prompt_tokens(one)) < prepared.context_tokens for one in train):
@@ -106,8 +106,7 @@ async def _refuse_what_cannot_run(prepared: Prepared) -> None:
             f"{config.data.source}: every prompt fills the context of {prepared.context_tokens} tokens; "
             "shorten the prompts or the template"
         )
-    with as_config_error():
-        config.check_data(train)
+    config.check_data(train)
     if prepared.rewards:
         await _require_scorable("rewards", prepared.rewards, "training examples", train)
     if config.evaluation.enabled and prepared.heldout:
@@ -121,9 +120,8 @@ async def _refuse_what_cannot_run(prepared: Prepared) -> None:
 
 async def _require_scorable(field: str, terms: Sequence[RewardTerm], which: str, examples: Sequence[Example]) -> None:
     """Try every term that compares with the answer on the answers themselves: one that scores none never will."""
-    with as_config_error():
-        rewards.check_spec(terms)
-        rewards.check_examples(terms, examples)
+    rewards.check_spec(terms)
+    rewards.check_examples(terms, examples)
     for term in terms:
         if not rewards.needs_answer([term]):
             continue
