@@ -90,12 +90,15 @@ def test_the_readme_names_every_extra() -> None:
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(extras)
 
 
-def test_the_gateway_that_the_readme_starts_serves_the_models_of_its_recipes() -> None:
+def test_the_gateways_that_the_readme_starts_serve_the_models_of_its_recipes() -> None:
     from gateway.options import GatewayOptions
 
-    (models,) = re.findall(r"`whitney serve((?: --model [\w-]+)+)`", README)
-    used = {*re.findall(r"model\.name=(\S+)", "\n".join(COMMANDS)), *GatewayOptions().models}
-    assert set(models.split()) - {"--model"} == used
+    for_python, for_two_runs = (
+        set(re.findall(r"--model (\S+)", flags))
+        for flags in re.findall(r"`whitney serve([^`]* --model [^`]*)`", README)
+    )
+    assert for_python == set(re.findall(r'model={"name": "(\S+)"}', "".join(SNIPPETS)))
+    assert for_two_runs == {*re.findall(r"model\.name=(\S+)", "\n".join(COMMANDS)), *GatewayOptions().models}
 
 
 def test_the_readmes_table_is_the_registry() -> None:
