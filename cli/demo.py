@@ -52,12 +52,12 @@ def demo(
     from rich.console import Console
 
     from cli.endpoint import PROJECT_DATA
-    from cli.prefect_server import free_port, prefect_server, project_server_environment, wait_until_up
+    from cli.prefect_server import STANDARD_PORT, free_port, prefect_server, project_server_environment, wait_until_up
     from cli.terminal import sayer
 
     console = Console()
     say = sayer(console)
-    port = free_port()
+    port = free_port(STANDARD_PORT)
     environment = project_server_environment(PROJECT_DATA / "prefect", port)
     os.environ.update(environment)  # before Prefect is imported: it reads them once
     configure(verbose=verbose)
@@ -66,7 +66,7 @@ def demo(
     with interruptible(), prefect_server(environment, log) as server:
         say(f"Prefect UI: http://127.0.0.1:{port}  (up in a few seconds)")
         try:
-            _demonstrate(config, seed, console, lambda: wait_until_up(server, environment["PREFECT_API_URL"], log))
+            _demonstrate(config, seed, console, lambda: wait_until_up(server, environment, log))
         except RunFailedError as error:
             if not stay:
                 raise RunFailedError(f"{error}\nthe UI ends with the demo; --keep-open leaves it up") from error

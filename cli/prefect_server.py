@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ STANDARD_PORT = 4200
 STARTUP_S = 180.0
 STOP_S = 15.0
 DELIVERY_S = 30.0
+LOG_LINES = 5
 
 
 class PrefectServerError(CommandFailedError):
@@ -44,9 +46,12 @@ def project_server_environment(home: Path, port: int) -> dict[str, str]:
     }
 
 
-def free_port() -> int:
-    """Prefect's standard port, or any free one when that is taken."""
-    for port in (STANDARD_PORT, 0):
+def free_port(*preferred: int) -> int:
+    """The first of the preferred ports that is free, or any other when none is.
+
+    Nothing holds it until the server does: two commands that are started together may be told the same one.
+    """
+    for port in (*preferred, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -103,27 +108,43 @@ def prefect_api(say: Say) -> Iterator[None]:
         return
     with TemporaryDirectory(prefix="whitney-prefect-") as folder:
         environment, log = project_server_environment(Path(folder), free_port()), Path(folder) / "server.log"
-        url = environment["PREFECT_API_URL"]
         say("Starting a Prefect server for this run (set PREFECT_API_URL to use one that stays)")
         with prefect_server(environment, log) as server:
-            wait_until_up(server, url, log)
-            with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):
+            wait_until_up(server, environment, log)
+            with temporary_settings({PREFECT_API_URL: environment["PREFECT_API_URL"], PREFECT_UI_URL: ""}):
                 yield
 
 
-def wait_until_up(process: subprocess.Popen[bytes], api_url: str, log: Path, timeout_s: float = STARTUP_S) -> None:
-    """Return once the API answers.
+def wait_until_up(
+    process: subprocess.Popen[bytes], environment: dict[str, str], log: Path, timeout_s: float = STARTUP_S
+) -> None:
+    """Return once the API answers, and it is this server's: a run on another's is lost when that one ends.
 
     Raises:
         PrefectServerError: the server has ended, or does not answer in time.
     """
+    url, home = environment["PREFECT_API_URL"], Path(environment["PREFECT_HOME"])
     deadline = time.monotonic() + timeout_s
-    while not is_up(api_url):
+    while home_of_server(url) != home:
         if process.poll() is not None:
-            raise PrefectServerError(f"the Prefect server ended with status {process.returncode}; its log: {log}")
+            raise PrefectServerError(
+                f"the Prefect server at {url} ended with status {process.returncode}; if another program has just "
+                f"taken its port, start again. Its log ends:\n{_tail(log)}"
+            )
         if time.monotonic() > deadline:
-            raise PrefectServerError(f"the Prefect server does not answer after {timeout_s:g} s; its log: {log}")
+            raise PrefectServerError(
+                f"the Prefect server at {url} does not answer after {timeout_s:g} s; its log ends:\n{_tail(log)}"
+            )
         time.sleep(0.25)
+
+
+def home_of_server(api_url: str) -> Path | None:
+    """The PREFECT_HOME of the server that answers there; None where none does."""
+    try:
+        with urlopen(f"{api_url}/admin/settings", timeout=5) as answer:
+            return Path(json.load(answer)["home"])
+    except (URLError, OSError, ValueError, KeyError):
+        return None
 
 
 def is_up(api_url: str) -> bool:
@@ -133,6 +154,10 @@ def is_up(api_url: str) -> bool:
             return bool(answer.status == 200)
     except (URLError, OSError, ValueError):
         return False
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:])
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

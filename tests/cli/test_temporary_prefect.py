@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.prefect_server import PrefectServerError, free_port, prefect_server, project_server_environment, wait_until_up
 from gateway.launch import GatewayProcess
 
 CONFIG = """
@@ -76,6 +77,18 @@ def test_an_interrupted_command_leaves_nothing_unsent_either(endpoint: GatewayPr
         assert process.wait() == 130
     assert "whitney: interrupted" in shown
     assert [words for words in LOST if words in shown] == []
+
+
+def test_a_server_whose_port_another_has_taken_is_not_mistaken_for_the_other(tmp_path: Path) -> None:
+    first = project_server_environment(tmp_path / "first", free_port())
+    second = first | {"PREFECT_HOME": str(tmp_path / "second")}
+    with prefect_server(first, tmp_path / "first.log") as server:
+        wait_until_up(server, first, tmp_path / "first.log")
+        with (
+            prefect_server(second, tmp_path / "second.log") as other,
+            pytest.raises(PrefectServerError, match=r"ended with status 1.*taken its port"),
+        ):
+            wait_until_up(other, second, tmp_path / "second.log")
 
 
 def iter_until(lines: Iterator[str], part: str) -> Iterator[str]:
