@@ -39,8 +39,11 @@ ROOT = Solution(id="root", text="", reward=None, parent_id=None, cycle=-1)
 
 def ancestors(solution: Solution, kept: Mapping[str, Solution]) -> Iterator[str]:
     """The ids of what a solution came from, nearest first, as far back as they are among `kept`."""
-    while (parent := kept.get(solution.parent_id or "")) is not None:
+    seen = {solution.id}
+    # With a reward that changes from call to call a text may come back as a descendant of its own.
+    while (parent := kept.get(solution.parent_id or "")) is not None and parent.id not in seen:
         yield parent.id
+        seen.add(parent.id)
         solution = parent
 
 

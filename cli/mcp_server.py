@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
@@ -30,6 +31,8 @@ LAST_CYCLES = 5
 LOG_LINES = 20
 
 Answer = dict[str, Any]
+
+NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"  # as `name` of every configuration; it names a log file here
 
 
 def mcp() -> int:
@@ -101,6 +104,8 @@ class Tools:
 
         Answers at once with the run folder, for `status`. Without an endpoint it trains on this machine.
         """
+        if name is not None and not re.fullmatch(NAME_PATTERN, name):
+            raise _tool_error(f"name = {name!r}: letters, digits, dots, dashes and underscores, 80 at most")
         algorithm, checked = await _checked(config, overrides)
         name = name or f"{algorithm}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = checked.output_dir / name

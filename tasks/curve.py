@@ -64,7 +64,9 @@ def line_chart_svg(rows: Sequence[Row], *, keys: Sequence[str], title: str) -> s
         return ""
     cycles = [x for points in series.values() for x, _ in points]
     values = [y for points in series.values() for _, y in points]
-    y_ticks = nice_ticks(min(0.0, *values), max(values), 5)
+    # A span that floats cannot divide, or overflow, would end a run for a picture's sake.
+    low, high = (max(-1e300, min(1e300, edge)) for edge in (min(0.0, *values), max(values)))
+    y_ticks = nice_ticks(low, high if high - low > 1e-300 else low + 1.0, 5)
     x_low, x_high = min(cycles) - 0.5, max(cycles) + 0.5
     x_ticks = [x for x in nice_ticks(min(cycles), max(cycles), 8) if x == int(x) and x_low <= x <= x_high]
     y_low, y_high = y_ticks[0], y_ticks[-1]

@@ -34,6 +34,9 @@ from tasks.library_rewards import import_library
 
 LENGTH = struct.Struct(">I")
 
+# Beyond it sums of squares overflow, and a group's statistics with them.
+LARGEST_SCORE = 1e30
+
 
 def main() -> None:
     """Answer frames from standard input on standard output."""
@@ -93,7 +96,9 @@ def _as_score(value: Any) -> dict[str, Any]:
         score = float(value)
     except (TypeError, ValueError):
         return {"failed": f"returned a {type(value).__name__}, not a number"}
-    return {"score": score} if math.isfinite(score) else {"failed": f"returned {score}"}
+    if not abs(score) <= LARGEST_SCORE:  # NaN too
+        return {"failed": f"returned {score}"}
+    return {"score": score}
 
 
 def _as_text(value: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from tasks.completion import Completion
 from tasks.examples import Example
 from tasks.library_rewards import LIBRARY_REWARDS
 from tasks.reward_pool import Job, RewardPool
-from tasks.reward_worker import load_function
+from tasks.reward_worker import LARGEST_SCORE, load_function
 
 __all__ = [
     "BUILT_IN",
@@ -182,9 +182,9 @@ def _weighted_sum(spec: Sequence[RewardTerm], scores: Sequence[float | None], fa
     if len(scored) < len(spec):
         return None
     total = sum(scored)
-    if math.isfinite(total):
+    if abs(total) <= LARGEST_SCORE:  # NaN is not
         return total
-    failures["the weighted sum is not finite"] += 1
+    failures[f"the weighted sum is not within ±{LARGEST_SCORE:g}"] += 1
     return None
 
 

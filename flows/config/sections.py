@@ -15,7 +15,7 @@ from tasks.rewards import RewardTerm
 # Upper bounds are far beyond any use: they turn a slip of the keyboard into a message, before it is an overflow.
 PositiveInt = Annotated[int, Field(ge=1, le=1_000_000)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-NonNegative = Annotated[float, Field(ge=0)]
+NonNegative = Annotated[float, Field(ge=0, le=1e6)]
 Bound = Annotated[float, Field(ge=0, le=1e6)]
 ProviderName = Literal["local", "modal", "tinker"]
 Id = Annotated[str, Field(min_length=1)]
@@ -146,7 +146,9 @@ class OptimizerConfig(Section):
     beta1: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="Decay of the gradient's running mean.")
     beta2: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="Decay of the squared gradient's mean.")
     eps: Annotated[float, Field(gt=0)] = Field(1e-8, description="Added to the root of the squared gradient's mean.")
-    weight_decay: NonNegative = Field(0.0, description="Share of learning_rate × weight that a step takes away.")
+    weight_decay: Annotated[float, Field(ge=0, le=100)] = Field(
+        0.0, description="Share of learning_rate × weight that a step takes away."
+    )
     grad_clip_norm: NonNegative = Field(1.0, description="Gradient norm above which it is scaled down; 0 = never.")
 
 
@@ -225,7 +227,7 @@ class ResampleConfig(Section):
     """DAPO's dynamic sampling: what is dropped, and how often to draw again for what is missing."""
 
     drop_overlong: bool = Field(True, description="Drop completions that max_tokens cut off (stop_reason length).")
-    target_group_size: PositiveInt | None = Field(
+    target_group_size: Annotated[int, Field(ge=2, le=1024)] | None = Field(
         None, description="Completions a group must retain to be complete; default: group_size."
     )
     zero_signal: Literal["same_prompt", "next_prompt"] = Field(

@@ -22,9 +22,9 @@ def load_build_loss(name: str) -> BuildLoss:
     try:
         function: BuildLoss = load_function(name)
         inspect.signature(function).bind({}, 0, {}, None)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+    except (Exception, SystemExit) as error:  # a module that is imported may raise anything
         raise ConfigError(
-            f"build_loss = {name!r}: {error}; it must be a module:function called as "
+            f"build_loss = {name!r}: {type(error).__name__}: {error}; it must be a module:function called as "
             "build_loss(sample, cycle, request, ctx)"
         ) from error
     return function

@@ -10,12 +10,15 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite
 from typing import Any
 
 from algorithms import Datum, NoGradientError
 from flows.config import CustomConfig
 from flows.config.user_function import BuildLoss
 from flows.durable.cycles import Cycle
+from flows.parts.user_thread import in_daemon_thread
 from tasks.operations import current_sampler, run_operation, sampler_operation
 from tasks.run import Run
 from tasks.scoring import Group
@@ -23,6 +26,11 @@ from whitney.types import SAMPLER_KINDS
 
 # The loop takes the step and saves: a second step in the middle of a cycle would leave the sampler's weights behind.
 ALLOWED_RUN_KINDS = ("forward", "forward_backward")
+
+
+CONTRACT = (
+    "it must return a payload {data, loss_function, loss_config}, as algorithms.forward_backward_payload makes it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +158,22 @@ async def _call(
     build_loss: BuildLoss, sample: dict[str, Any], cycle: int, request: dict[str, Any], ctx: LossContext
 ) -> dict[str, Any]:
     if is_async(build_loss):
-        answer = await build_loss(sample, cycle, request, ctx)
+        try:
+            answer = await build_loss(sample, cycle, request, ctx)
+        except SystemExit as error:  # it would end the process, and look like a run that went well
+            raise RuntimeError("build_loss raised SystemExit") from error
     else:
-        answer = await asyncio.to_thread(build_loss, sample, cycle, request, ctx)
+        answer = await in_daemon_thread("build_loss", partial(build_loss, sample, cycle, request, ctx))
     if not isinstance(answer, dict) or not {"data", "loss_function"} <= answer.keys():
-        raise ValueError(
-            f"build_loss returned {type(answer).__name__}: it must return a payload "
-            "{data, loss_function, loss_config}, as algorithms.forward_backward_payload makes it"
-        )
+        raise ValueError(f"build_loss returned {type(answer).__name__}: {CONTRACT}")
+    config = answer.get("loss_config") or {}
+    problem = None
+    if not isinstance(answer["data"], list):
+        problem = f"data of type {type(answer['data']).__name__}, not a list"
+    elif not isinstance(config, dict) or not all(isinstance(v, int | float) and isfinite(v) for v in config.values()):
+        problem = f"a loss_config that is not finite numbers by name, {str(config)[:80]}"
+    if problem:
+        raise ValueError(f"build_loss returned {problem}: {CONTRACT}")
     return answer
 
 

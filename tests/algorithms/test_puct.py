@@ -189,3 +189,16 @@ def test_numbers_out_of_range_and_what_is_no_buffer_are_refused():
         Buffer().select(1, group_size=2, c=-1)
     with pytest.raises(ValueError, match="no saved buffer of solutions: KeyError"):
         Buffer.from_json({"capacity": 1, "children_kept": 1})
+
+
+def test_a_text_that_comes_back_as_its_own_descendant_ends_no_search():
+    """With a reward that changes from call to call: A is let go, its child B finds A's text again, and A comes back."""
+    buffer = Buffer(capacity=1, children_kept=1)
+    first = Solution.of("A", 1.0, ROOT, 0)
+    buffer.add(ROOT, [first])
+    second = Solution.of("B", 2.0, first, 1)
+    buffer.add(first, [second])
+    wider = Buffer.from_json({**buffer.to_json(), "capacity": 3})
+    wider.add(second, [Solution.of("A", 3.0, second, 2)])
+    assert {one.text for one in wider.solutions} == {"A", "B"}
+    assert len(wider.select(3, group_size=4)) == 3

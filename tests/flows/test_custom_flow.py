@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_probes import Taught, count_tasks, descendants, first_attempt, ledger, metrics, sent_payloads, sessions_of
+from flow_probes import (
+    Taught,
+    all_sessions,
+    count_tasks,
+    descendants,
+    first_attempt,
+    ledger,
+    metrics,
+    sent_payloads,
+    sessions_of,
+)
 from tiny_configs import tiny_config
 
 import flows
@@ -193,3 +203,40 @@ async def test_a_run_that_is_not_the_flows_is_refused() -> None:
         await OperationClient([]).run_operation("foreign", "forward", {})
     with pytest.raises(ValueError, match="'save_state' is no operation of a sampler"):
         await OperationClient([]).sampler_operation("foreign", "sampler", "save_state", {})
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "    return next(one for one in sample['sequences'] if one['reward'] == 99)",
+            "build_loss raised StopIteration",
+        ),
+        ("    raise SystemExit(0)", "build_loss raised SystemExit"),
+        ("    return {'data': None, 'loss_function': 'importance_sampling'}", "data of type NoneType, not a list"),
+        (
+            "    return {'data': [{}], 'loss_function': 'importance_sampling', 'loss_config': {'a': float('nan')}}",
+            "a loss_config that is not finite numbers by name",
+        ),
+    ],
+)
+async def test_what_cannot_pass_through_a_coroutine_is_told_and_the_session_closed(
+    body: str, said: str, local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"odd_{abs(hash(body))}"
+    (tmp_path / f"{name}.py").write_text(f"def build_loss(sample, cycle, request, ctx):\n{body}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises((RuntimeError, ValueError), match=said):
+        await flows.custom(tiny_config("custom", tmp_path / "runs", build_loss=f"{name}:build_loss", cycles=1))
+    assert {status for _, status in await all_sessions()} == {"closed"}
+
+
+async def test_a_module_that_fails_at_import_is_the_configurations_mistake(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(4)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="build_loss = 'leaving:build_loss': SystemExit: 4"):
+        await flows.custom(tiny_config("custom", tmp_path / "runs", build_loss="leaving:build_loss"))

@@ -36,7 +36,8 @@ def adamw_step(parameters: Tensor, gradient: Tensor, moments: Moments, options: 
         `grad_norm` before clipping, `learning_rate`, `step`.
 
     Raises:
-        EngineError: `non_finite` when the gradient is not a number; nothing has changed then.
+        EngineError: `non_finite` when the gradient is not a number, and nothing has changed; or when the weights are
+            not after the step, and the run has failed before they could be saved.
     """
     norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
     if not math.isfinite(norm):
@@ -51,4 +52,6 @@ def adamw_step(parameters: Tensor, gradient: Tensor, moments: Moments, options: 
     root = moments.square.sqrt().div_(math.sqrt(1 - beta2**moments.step)).add_(options["eps"])
     parameters.mul_(1 - rate * options["weight_decay"])
     parameters.addcdiv_(moments.mean, root, value=-rate / (1 - beta1**moments.step))
+    if not bool(torch.isfinite(parameters).all()):
+        raise EngineError("non_finite", "optim_step: the weights are not finite after the step; lower learning_rate")
     return {"grad_norm": norm, "learning_rate": rate, "step": float(moments.step)}
