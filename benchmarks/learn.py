@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks import addition, discovery, distillation, feedback
 from benchmarks.experiments import Experiment, Record, Records, missing
 from benchmarks.learning_page import page
+from benchmarks.readme_table import README, readme
 from benchmarks.surroundings import prefect_server
 from benchmarks.training import cpu_s
 from tasks.provenance import provenance
@@ -47,7 +48,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch, prefect_server(Path(scratch)):
             run(todo, records)
     PAGE.write_text(page(EXPERIMENTS, records), encoding="utf-8")
-    print(f"written to {PAGE}")
+    README.write_text(readme(EXPERIMENTS, records), encoding="utf-8")
+    print(f"written to {PAGE} and {README.name}")
 
 
 def run(experiments: Sequence[Experiment], records: Records) -> None:

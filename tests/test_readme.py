@@ -105,3 +105,11 @@ def test_the_readmes_table_is_the_registry() -> None:
     from cli.algorithm_pages import index_table
 
     assert "\n".join(index_table("docs/algorithms/")) in README
+
+
+def test_the_readmes_figures_are_those_that_were_measured() -> None:
+    from benchmarks.experiments import Records
+    from benchmarks.learn import EXPERIMENTS, RESULTS
+    from benchmarks.readme_table import readme
+
+    assert readme(EXPERIMENTS, Records(RESULTS)) == README
