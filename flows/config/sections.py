@@ -15,7 +15,7 @@ from tasks.rewards import RewardTerm
 # Upper bounds are far beyond any use: they turn a slip of the keyboard into a message, before it is an overflow.
 PositiveInt = Annotated[int, Field(ge=1, le=1_000_000)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-NonNegative = Annotated[float, Field(ge=0, le=1e6)]
+NonNegative = Annotated[float, Field(ge=0, le=1e12)]
 Bound = Annotated[float, Field(ge=0, le=1e6)]
 ProviderName = Literal["local", "modal", "tinker"]
 Id = Annotated[str, Field(min_length=1)]
