@@ -87,6 +87,15 @@ class Question:
         self.context_tokens = context_tokens
         self.topk = topk
 
+    @property
+    def has_prompts(self) -> bool:
+        """Whether any completion with a token has a prompt to stand behind."""
+        return any(
+            prompt is not None and sequence["tokens"]
+            for group, prompts in zip(self.groups, self.prompts, strict=True)
+            for sequence, prompt in zip(group.sequences, prompts, strict=True)
+        )
+
     def sequences(self) -> list[tuple[dict[str, Any], Sequence[int]]]:
         """(sequence, prompt) of every completion that can be asked about; the others are left without an answer."""
         asked = []
@@ -124,9 +133,17 @@ async def frozen_logprobs(run: Run, question: Question, cycle: int) -> int:
     """Log-probs of all of a cycle's completions, one operation each, all at once; how many were cut to the context.
 
     Each sequence gets `<who>_logprobs`: the last n entries of the answer, whatever a provider puts in front.
+
+    Raises:
+        ValueError: every prompt fills the frozen run's context: each cycle would be paid for and teach nothing.
     """
-    sampler_id = await current_sampler(run)
     who, asked = question.who, question.sequences()
+    if not asked and question.has_prompts:
+        raise ValueError(
+            f"not one completion of the cycle fits behind its {who}'s prompt: the context holds "
+            f"{question.context_tokens} tokens; shorten the template, or what is put into it"
+        )
+    sampler_id = await current_sampler(run)
     cut = sum(_fit(sequence, question.context_tokens - len(prompt)) for sequence, prompt in asked)
     answers = await in_order(
         *(

@@ -35,6 +35,12 @@ from tasks.teacher_prompts import field_text
 Kind = Literal["verifier", "sibling", "field", "constant", "function"]
 NAMES = ("verifier", "verifier:reveal", "sibling", "field:NAME", "constant:TEXT")
 
+NOTHING_TO_SAY = "had nothing to say"
+"""The one reason that is no failure of a user's function."""
+
+MOST_CHARACTERS = 20_000
+"""Longer feedback is none: it would fill any context here, and turning it into tokens would hold up the whole flow."""
+
 SIBLING_INTRODUCTION = "Another attempt at the same question succeeded. This was it:\n\n"
 
 
@@ -198,7 +204,9 @@ async def _ask_function(
 def _or_nothing(said: str | Failed | None, name: str) -> str | Failed:
     if isinstance(said, Failed):
         return Failed(f"{name}: {said.reason}")
-    return said if said and said.strip() else Failed(f"{name}: had nothing to say")
+    if said is not None and len(said) > MOST_CHARACTERS:
+        return Failed(f"{name}: said more than {MOST_CHARACTERS:,} characters")
+    return said if said and said.strip() else Failed(f"{name}: {NOTHING_TO_SAY}")
 
 
 def _check_function(name: str) -> None:

@@ -69,7 +69,7 @@ class DistillConfig(FlowConfig):
     groups_per_cycle: PositiveInt = Field(8, description="Prompts per cycle.")
     group_size: Annotated[int, Field(ge=1, le=1024)] = Field(4, description="Completions per prompt.")
     aggregation: Aggregation = Field("sum", description="How token losses add up to the step's loss.")
-    teacher_coef: Annotated[float, Field(gt=0)] = Field(1.0, description="Factor of teacher_lp − student_lp.")
+    teacher_coef: Annotated[float, Field(gt=0, le=1e6)] = Field(1.0, description="Factor of teacher_lp − student_lp.")
     advantage_clip: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Largest |advantage| of a token, so that one impossible token does not rule the batch."
     )

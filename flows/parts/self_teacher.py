@@ -9,9 +9,9 @@ from flows.config import OpsdConfig, SdpoConfig
 from flows.durable.attempt import Attempt
 from flows.durable.cycles import Cycle
 from flows.teacher import Prompts
-from tasks.feedback import feedback_for
+from tasks.feedback import NOTHING_TO_SAY, feedback_for
 from tasks.prompt_templates import prompt_tokens_or_none
-from tasks.scoring import Group
+from tasks.scoring import Group, RewardError
 from tasks.teacher_prompts import demonstration_prompt, feedback_prompt
 
 
@@ -30,6 +30,7 @@ async def feedback_prompts(cycle: Cycle, config: SdpoConfig, groups: Sequence[Gr
     missing: Counter[str] = Counter()
     source = config.feedback_source()
     feedback = await feedback_for(groups, source, renderer=renderer, pool=cycle.attempt.pool, missing=missing)
+    _require_some_feedback(groups, missing, config.feedback)
     for row, said in zip(cycle.samples, (one for of_group in feedback for one in of_group), strict=True):
         row["feedback"] = said
     cycle.metrics |= {f"no_feedback/{reason}": count for reason, count in missing.items()}
@@ -41,3 +42,16 @@ async def feedback_prompts(cycle: Cycle, config: SdpoConfig, groups: Sequence[Gr
         ]
         prompts.append([None if one is None else prompt_tokens_or_none(renderer, one) for one in messages])
     return prompts
+
+
+def _require_some_feedback(groups: Sequence[Group], missing: Counter[str], source: str) -> None:
+    """Stop where a function of the user's failed on every single attempt: each cycle would be paid for in vain.
+
+    Raises:
+        RewardError: names the function and why it failed, and how often.
+    """
+    mine = {why: count for why, count in missing.items() if why.startswith(f"{source}: ")}
+    failed = Counter({why: count for why, count in mine.items() if NOTHING_TO_SAY not in why})
+    if failed and failed.total() == sum(len(group.sequences) for group in groups):
+        reasons = ", ".join(f"{why} ({count} times)" for why, count in failed.most_common())
+        raise RewardError(f"feedback = {source!r} failed on all {failed.total()} attempts of a cycle: {reasons}")

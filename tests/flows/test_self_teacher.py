@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_probes import Taught, ledger, lines, metrics, sent_payloads
+from flow_probes import Taught, all_sessions, ledger, lines, metrics, sent_payloads
 from tiny_configs import tiny_config
 
 import flows
@@ -17,6 +17,7 @@ from algorithms.sdpo import FEEDBACK_TEMPLATE
 from flows.config import ConfigError
 from gateway.launch import GatewayProcess
 from tasks.rendering import Renderer
+from tasks.scoring import RewardError
 
 Payloads = list[tuple[str, dict[str, Any]]]
 
@@ -163,3 +164,27 @@ async def test_sdpo_can_be_told_by_a_field_of_the_data(
     await flows.sdpo(config)
     assert len(asked(payloads)) == 4
     assert all("one more than six" in renderer.decode(tokens) for tokens in asked(payloads))
+
+
+async def test_a_feedback_function_that_always_fails_stops_the_run_after_one_cycle(
+    local: GatewayProcess, taught: Taught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "grumpy.py").write_text("def feedback(completion, *, reward):\n    raise KeyError('no')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = tiny_config("sdpo", tmp_path, state_id=(await taught("local"))["state_id"], feedback="grumpy:feedback")
+    with pytest.raises(
+        RewardError, match=r"feedback = 'grumpy:feedback' failed on all 8 attempts of a cycle: .*KeyError"
+    ):
+        await flows.sdpo(config)
+    assert {status for _, status in await all_sessions()} == {"closed"}
+
+
+async def test_a_demonstration_that_fills_the_teachers_context_stops_the_run_after_one_cycle(
+    local: GatewayProcess, taught: Taught, tmp_path: Path
+) -> None:
+    template = "{question} {answer} " + "and so on " * 600
+    config = tiny_config("opsd", tmp_path, state_id=(await taught("local"))["state_id"], template=template)
+    with pytest.raises(ValueError, match="fits behind its teacher's prompt: the context holds 512 tokens"):
+        await flows.opsd(config)
+    assert {status for _, status in await all_sessions()} == {"closed"}
