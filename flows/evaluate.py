@@ -11,7 +11,8 @@ from algorithms.sft import sft_data
 from flows.durable.attempt import Attempt
 from flows.durable.outcome import EvaluationOutcome, Start
 from flows.lifecycle import block_flow
-from flows.parts.rollout import draw, require_some_scored
+from flows.parts.record import require_some_scored
+from flows.parts.rollout import draw
 from tasks.events import emit
 from tasks.operations import forward, in_order
 from tasks.run import Opaque, Run

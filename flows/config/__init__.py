@@ -17,21 +17,18 @@ from flows.config.group_relative import (
     RlooConfig,
     SapoConfig,
 )
+from flows.config.options import KlConfig, ResampleConfig, StopConfig, TeacherConfig
 from flows.config.others import CustomConfig, SftConfig, TttConfig
 from flows.config.sections import (
     ConfigError,
     DataConfig,
     EvaluationConfig,
-    KlConfig,
     LoraSection,
     ModelConfig,
     OptimizerConfig,
-    ResampleConfig,
     RewardConfig,
     SamplingConfig,
     Section,
-    StopConfig,
-    TeacherConfig,
 )
 from flows.config.two_runs import (
     DistillConfig,

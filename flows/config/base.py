@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from algorithms import NO_TERMS, Aggregation, Algorithm, KlPenalty, LossTerms
+from flows.config.options import KlConfig, StopConfig
 from flows.config.sections import (
     DataConfig,
     EvaluationConfig,
-    KlConfig,
     LoraSection,
     ModelConfig,
     Name,
@@ -22,7 +22,6 @@ from flows.config.sections import (
     RewardConfig,
     SamplingConfig,
     Section,
-    StopConfig,
 )
 from tasks import data as data_sets
 from tasks.data import DataSet, DataSource

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from algorithms import NO_TERMS, Aggregation, LossTerms, cispo, dapo, dppo, dro, gspo, ppo, sapo
 from flows.config.base import GroupConfig, NormalizedConfig, RolloutConfig
-from flows.config.sections import Bound, NonNegative, ResampleConfig
+from flows.config.options import ResampleConfig
+from flows.config.sections import Bound, NonNegative
 
 
 def length_divided_twice(aggregation: Aggregation) -> list[str]:

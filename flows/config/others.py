@@ -10,7 +10,8 @@ from pydantic import Field
 
 from algorithms import Aggregation, Algorithm, require_advertised_loss
 from flows.config.base import FlowConfig, RolloutConfig, SampledConfig
-from flows.config.sections import ConfigError, EvaluationConfig, NonNegative, PositiveInt, RewardConfig, TeacherConfig
+from flows.config.options import TeacherConfig
+from flows.config.sections import ConfigError, EvaluationConfig, NonNegative, PositiveInt, RewardConfig
 from flows.config.user_function import load_build_loss
 from tasks.examples import Example, require_answers
 from tasks.ttt_prompts import IMPROVE_TEMPLATE, check_improve_template

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from algorithms import KlEstimator, Schedule
+from algorithms import Schedule
 from tasks.rewards import RewardTerm
 
 # Upper bounds are far beyond any use: they turn a slip of the keyboard into a message, before it is an overflow.
@@ -44,7 +44,12 @@ class Section(BaseModel):
 AnySection = TypeVar("AnySection", bound=Section)
 
 
-def _at_most_one_start(section: AnySection, *names: str) -> AnySection:
+def at_most_one_start(section: AnySection, *names: str) -> AnySection:
+    """The section, if at most one of the fields says where weights come from.
+
+    Raises:
+        ValueError: names those that are set.
+    """
     given = [name for name in names if getattr(section, name) is not None]
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} are both set: weights come from one place; leave one out")
@@ -73,7 +78,7 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _one_start(self) -> Self:
-        return _at_most_one_start(self, "initial_state_id", "initial_artifact_id")
+        return at_most_one_start(self, "initial_state_id", "initial_artifact_id")
 
 
 class LoraSection(Section):
@@ -164,88 +169,4 @@ class EvaluationConfig(Section):
         None,
         description="The reward function that says what is correct (score 1); default: the first of `rewards`, for SFT "
         "the answer word for word.",
-    )
-
-
-class StopConfig(Section):
-    """When to stop before the last cycle. Looked at where a block ends, because that is where weights are saved."""
-
-    zero_signal_streak: PositiveInt | None = Field(
-        None, description="Stop after so many cycles in a row in which no group had a gradient."
-    )
-    max_kl: Annotated[float, Field(gt=0)] | None = Field(
-        None,
-        description="Stop when `kl_reference`, else `kl_sampler_trainer_k3`, exceeds it, in nats per token.",
-    )
-    max_mean_completion_tokens: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Stop when completions have become longer than this on average: a length blow-up."
-    )
-    min_mean_completion_tokens: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Stop when completions have become shorter than this on average: a collapse."
-    )
-
-
-class KlConfig(Section):
-    """A penalty on leaving the initial weights. Off by default; on, a second run answers for the reference."""
-
-    coef: NonNegative = Field(0.0, description="β; 0 = no reference run, no penalty.")
-    estimator: KlEstimator = Field(
-        "k1",
-        description="With d = lp − ref: k1 = d, k2 = ½d², k3 = e^−d − 1 + d, in nats per token. k2 and k3 are never "
-        'negative: with place = "advantage" they push a token that is already rarer than in the reference further '
-        "down, so take k1 there.",
-    )
-    place: Literal["advantage", "reward"] = Field(
-        "advantage",
-        description='"advantage": A_t − β·kl_t, token by token; "reward": r − β·Σ kl_t, before the baseline is taken.',
-    )
-
-
-class TeacherConfig(Section):
-    """The frozen run that answers log-probs. Never trained, never sampled, one snapshot for the whole attempt."""
-
-    name: str | None = Field(None, description="Model name as the capabilities list it; default: the trained model.")
-    provider: ProviderName | None = Field(None, description="Default: the trained run's.")
-    state_id: Id | None = Field(None, description="Saved state that holds the teacher's weights; default: the base.")
-    artifact_id: Id | None = Field(None, description="Exported adapter that is the teacher; default: the base model.")
-    rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(
-        None, description="LoRA rank of that state or adapter; default: lora.rank."
-    )
-    alpha: Annotated[float, Field(gt=0, le=10_000)] | None = Field(
-        None, description="LoRA alpha of that state or adapter; default: lora.alpha."
-    )
-    session: Literal["shared", "own"] = Field(
-        "shared", description='"shared": a second run on the student\'s session; "own": a session of its own.'
-    )
-
-    @model_validator(mode="after")
-    def _one_start(self) -> Self:
-        return _at_most_one_start(self, "state_id", "artifact_id")
-
-
-class ResampleConfig(Section):
-    """DAPO's dynamic sampling: what is dropped, and how often to draw again for what is missing."""
-
-    drop_overlong: bool = Field(True, description="Drop completions that max_tokens cut off (stop_reason length).")
-    target_group_size: Annotated[int, Field(ge=2, le=1024)] | None = Field(
-        None, description="Completions a group must retain to be complete; default: group_size."
-    )
-    zero_signal: Literal["same_prompt", "next_prompt"] = Field(
-        "next_prompt",
-        description="A group whose retained rewards are all equal is drawn again for the same prompt, or replaced by "
-        "the next prompt of the data.",
-    )
-    max_rounds: Annotated[int, Field(ge=0, le=1000)] = Field(3, description="Rounds of drawing again, per cycle.")
-    max_operations: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        32, description="Extra `sample` operations per cycle; each is billed."
-    )
-    on_exhausted: Literal["skip", "train_partial", "fail"] = Field(
-        "skip",
-        description="Rounds or operations used up with groups still missing: record the cycle as skipped, train on the "
-        "complete groups, or fail the run.",
-    )
-    soft_overlong_cache: PositiveInt | None = Field(
-        None,
-        description="Soft overlong punishment: rewards fall to −1 over the last so many tokens before max_tokens "
-        "(arXiv 2503.14476, eq. 13); default: none. Needs drop_overlong = false to reach cut-off completions.",
     )

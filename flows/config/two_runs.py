@@ -12,7 +12,8 @@ from algorithms.opsd import DEMONSTRATION_TEMPLATE
 from algorithms.sdpo import FEEDBACK_TEMPLATE
 from algorithms.soft_targets import require_soft_targets
 from flows.config.base import FlowConfig, RolloutConfig
-from flows.config.sections import Bound, Fraction, NonNegative, PositiveInt, RewardConfig, TeacherConfig
+from flows.config.options import TeacherConfig
+from flows.config.sections import Bound, Fraction, NonNegative, PositiveInt, RewardConfig
 from tasks import preferences
 from tasks.data import DataSet, DataSource
 from tasks.examples import Example

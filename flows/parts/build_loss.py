@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
@@ -18,31 +18,15 @@ from algorithms import Datum, NoGradientError
 from flows.config import CustomConfig
 from flows.config.user_function import BuildLoss
 from flows.durable.cycles import Cycle
+from flows.parts.loss_context import BlockingClient, LossContext, OperationClient
 from flows.parts.user_thread import in_daemon_thread
-from tasks.operations import current_sampler, run_operation, sampler_operation
+from tasks.operations import current_sampler
 from tasks.run import Run
 from tasks.scoring import Group
-from whitney.types import SAMPLER_KINDS
-
-# The loop takes the step and saves: a second step in the middle of a cycle would leave the sampler's weights behind.
-ALLOWED_RUN_KINDS = ("forward", "forward_backward")
-
 
 CONTRACT = (
     "it must return a payload {data, loss_function, loss_config}, as algorithms.forward_backward_payload makes it"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LossContext:
-    """What `build_loss` is given beside the sample: the live client, and the ids its calls need."""
-
-    client: OperationClient | BlockingClient
-    run_id: str
-    sampler_id: str
-    provider: str
-    teacher_run_id: str | None = None
-    teacher_sampler_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,66 +35,6 @@ class Payload:
 
     data: list[Datum] = field(default_factory=list)
     loss_config: dict[str, float] = field(default_factory=dict)
-
-
-class OperationClient:
-    """`ctx.client` of an async `build_loss`: each call is an ordered operation, its answer the operation's result."""
-
-    __slots__ = ("_runs",)
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._runs = {run.run_id: run for run in runs}
-
-    async def run_operation(self, run_id: str, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """`forward` or `forward_backward` on one of the flow's runs.
-
-        Raises:
-            ValueError: another kind, or a run that is not the flow's.
-        """
-        if kind not in ALLOWED_RUN_KINDS:
-            raise ValueError(f"build_loss may ask for {', '.join(ALLOWED_RUN_KINDS)}, not {kind!r}: the loop does that")
-        return (await run_operation(self._run(run_id), kind, payload, f"build_loss {kind}")).result
-
-    async def sampler_operation(
-        self, run_id: str, sampler_id: str, kind: str, payload: dict[str, Any]
-    ) -> dict[str, Any]:
-        """`sample` or `logprobs` on a snapshot of one of the flow's runs.
-
-        Raises:
-            ValueError: as `run_operation`.
-        """
-        if kind not in SAMPLER_KINDS:
-            raise ValueError(f"{kind!r} is no operation of a sampler; those are {', '.join(SAMPLER_KINDS)}")
-        return (await sampler_operation(self._run(run_id), sampler_id, kind, payload, f"build_loss {kind}")).result
-
-    def _run(self, run_id: str) -> Run:
-        if run_id not in self._runs:
-            raise ValueError(f"run {run_id!r} is not this flow's; ctx.run_id and ctx.teacher_run_id are")
-        return self._runs[run_id]
-
-
-class BlockingClient:
-    """The same for a synchronous `build_loss`, to be called from its thread."""
-
-    __slots__ = ("_client", "_loop")
-
-    def __init__(self, client: OperationClient, loop: asyncio.AbstractEventLoop) -> None:
-        self._client = client
-        self._loop = loop
-
-    def run_operation(self, run_id: str, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """As `OperationClient.run_operation`; waits for the answer."""
-        return self._wait(self._client.run_operation(run_id, kind, payload))
-
-    def sampler_operation(self, run_id: str, sampler_id: str, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """As `OperationClient.sampler_operation`; waits for the answer."""
-        return self._wait(self._client.sampler_operation(run_id, sampler_id, kind, payload))
-
-    def _wait(self, asked: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-        async def answer() -> dict[str, Any]:
-            return await asked
-
-        return asyncio.run_coroutine_threadsafe(answer(), self._loop).result()
 
 
 async def build_payload(

@@ -15,7 +15,8 @@ from flows.config import TttConfig
 from flows.durable.attempt import Attempt
 from flows.durable.cycles import Cycle
 from flows.durable.outcome import Block, Start
-from flows.parts.rollout import Rollouts, describe, draw_groups, score_groups
+from flows.parts.record import describe
+from flows.parts.rollout import Rollouts, draw_groups, score_groups
 from tasks.examples import Example
 from tasks.prompt_templates import prompt_tokens_or_none
 from tasks.scoring import Group

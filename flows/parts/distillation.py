@@ -10,7 +10,8 @@ from algorithms import Datum, GroupData, distillation_group, reverse_kl, scale_d
 from algorithms.ppo_critic import normalize_advantages
 from flows.config import DistillConfig, OpsdConfig
 from flows.durable.cycles import Cycle
-from flows.parts.rollout import draw_groups, length_row
+from flows.parts.record import length_row
+from flows.parts.rollout import draw_groups
 from tasks.scoring import Group
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
-
-from prefect.logging import get_run_logger
 
 from algorithms import (
     NO_TERMS,
@@ -15,21 +13,18 @@ from algorithms import (
     KlPenalty,
     LossTerms,
     build_batch,
-    length_stats,
     request_seed,
-    reward_stats,
-    stop_shares,
 )
 from algorithms.kl import TokenPenalty
 from flows.config import GroupConfig, RolloutConfig, SampledConfig, SdpoConfig
 from flows.durable.attempt import Attempt
 from flows.durable.cycles import Cycle
-from flows.durable.outcome import Row
+from flows.parts.record import describe
 from flows.teacher import reference_logprobs
 from tasks.examples import Example
 from tasks.operations import current_sampler, in_order, sample
 from tasks.run import Opaque, Run
-from tasks.scoring import Group, RewardError, score
+from tasks.scoring import Group, score
 
 
 async def draw(
@@ -116,17 +111,6 @@ async def sample_groups(cycle: Cycle, config: RolloutConfig) -> Rollouts:
     return Rollouts(cycle, config, groups)
 
 
-def describe(cycle: Cycle, groups: Sequence[Group], failures: Counter[str]) -> None:
-    """Put what was drawn on the cycle's record: rewards, lengths, endings, and the texts themselves.
-
-    Raises:
-        RewardError: not one completion has a reward, though there are reward functions.
-    """
-    require_some_scored(groups, failures, f"cycle {cycle.label}")
-    cycle.metrics |= reward_row(groups) | _prefixed("reward_failures/", failures) | length_row(groups)
-    cycle.samples = [row for group in groups for row in group.sample_rows()]
-
-
 class Rollouts:
     """A cycle's scored groups, on their way into a batch."""
 
@@ -170,53 +154,3 @@ class Rollouts:
         if batch.kl is not None:
             self._cycle.metrics |= {"kl_reference": batch.kl.k1, "kl_reference_k3": batch.kl.k3}
         return batch
-
-
-def require_some_scored(groups: Sequence[Group], failures: Counter[str], where: str) -> None:
-    """Stop where not one completion could be scored: going on would be paid for and teach nothing.
-
-    A part that fails is counted, logged, and left out.
-
-    Raises:
-        RewardError: no completion has a reward; the message says why.
-    """
-    if not failures:
-        return
-    rewards = [reward for group in groups for reward in group.rewards]
-    unscored = sum(reward is None for reward in rewards)
-    reasons = ", ".join(f"{reason} ({count} times)" for reason, count in failures.most_common())
-    message = f"{where}: {unscored} of {len(rewards)} completions could not be scored: {reasons}"
-    if unscored == len(rewards):
-        raise RewardError(message)
-    get_run_logger().warning(message)
-
-
-def reward_row(groups: Sequence[Group]) -> Row:
-    """Rewards, as metrics; every reward function apart."""
-    rewards = [reward for group in groups for reward in group.rewards]
-    if all(reward is None for reward in rewards):
-        return {}
-    names = sorted({name for group in groups for name in group.by_function})
-    means = {name: _mean([value for group in groups for value in group.by_function[name]]) for name in names}
-    return {
-        **_prefixed("reward_", reward_stats(rewards)),
-        **{f"reward/{name}": mean for name, mean in means.items() if mean is not None},
-    }
-
-
-def length_row(groups: Sequence[Group]) -> Row:
-    """Lengths of completions and how they ended, as metrics."""
-    sequences = [sequence for group in groups for sequence in group.sequences]
-    shares = stop_shares(sequence["stop_reason"] for sequence in sequences)
-    return {
-        **_prefixed("completion_tokens_", length_stats([len(one["tokens"]) for one in sequences])),
-        **{f"{reason}_fraction": share for reason, share in shares.items()},
-    }
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    return reward_stats(values).get("mean")
-
-
-def _prefixed(prefix: str, values: Mapping[str, float]) -> Row:
-    return {f"{prefix}{key}": value for key, value in values.items()}

@@ -21,7 +21,8 @@ from tiny_configs import tiny_config
 
 import flows
 from flows.config import ConfigError
-from flows.parts.build_loss import OperationClient, join
+from flows.parts.build_loss import join
+from flows.parts.loss_context import OperationClient
 from gateway.launch import GatewayProcess
 
 SYNC = """
