@@ -107,7 +107,7 @@ def test_a_gateway_that_was_killed_is_not_taken_for_a_running_one(tmp_path: Path
         '{"base_url": "http://127.0.0.1:1", "pid": 0}',
         '{"base_url": "http://127.0.0.1:1", "pid": -1}',
         '{"base_url": "http://127.0.0.1:1", "pid": 1e30}',
-        f'{{"base_url": "not a url", "pid": {os.getpid()}}}',
+        pytest.param(f'{{"base_url": "not a url", "pid": {os.getpid()}}}', id="not a url"),
     ],
 )
 def test_a_notice_that_cannot_be_read_is_as_none(tmp_path: Path, content: str) -> None:

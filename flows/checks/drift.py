@@ -1,0 +1,78 @@
+"""Whether a run that goes on is still the run that began: the configuration, the data, the template, the model.
+
+A Retry adopts finished blocks. With other data or another learning rate behind them, the adapter would be one that no
+configuration describes. So what has changed is refused, field by field; whoever means it says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flows.config import ConfigError
+
+ALLOW_DRIFT = "WHITNEY_ALLOW_DRIFT"
+"""Environment variable; "1" lets a run go on with what has changed, and writes the change into config.json."""
+
+# Of a run's record, the parts that decide what is trained. Versions of code and packages are recorded, not compared.
+COMPARED = ("algorithm", "config", "data", "template_sha256", "tokenizer_sha256", "capability")
+
+# Fields of those that may change without changing what is trained.
+WITHOUT_EFFECT = frozenset(
+    {
+        "config.name",
+        "config.output_dir",
+        "config.credentials_block",
+        "config.reward_timeout_s",
+        "config.keep_states",
+        "data.description",
+        "capability.operations",
+        "capability.emulated",
+        "capability.max_lora_rank",
+    }
+)
+
+Change = tuple[Any, Any]
+"""(before, now)."""
+
+
+def drift_allowed() -> bool:
+    """Whether the environment says that changes are meant."""
+    return os.environ.get(ALLOW_DRIFT, "") == "1"
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Change]:
+    """Every compared field of two records (`Prepared.record`) that differs, by its dotted path."""
+    old, new = (dict(_flat({key: record.get(key) for key in COMPARED})) for record in (before, now))
+    paths = sorted((old | new).keys() - WITHOUT_EFFECT)
+    return {path: (old.get(path), new.get(path)) for path in paths if old.get(path) != new.get(path)}
+
+
+def in_lines(found: Mapping[str, Change]) -> str:
+    """A difference as a person reads it, a line a field."""
+    return "\n".join(f"  {path}: {old!r} → {new!r}" for path, (old, new) in found.items())
+
+
+def require_no_drift(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Change]:
+    """What has changed, where that is allowed.
+
+    Raises:
+        ConfigError: something has, and it is not.
+    """
+    found = changes(before, now)
+    if found and not drift_allowed():
+        raise ConfigError(
+            f"this run began with something else, and finished blocks would be mixed with it:\n{in_lines(found)}\n"
+            "Undo the change; or start a new run; or, if it is meant, go on with `whitney run --resume RUN --allow-drift` "
+            f"({ALLOW_DRIFT}=1 where a worker runs it)"
+        )
+    return found
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield from _flat(item, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", item
