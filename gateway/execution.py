@@ -213,7 +213,7 @@ class Executor:
             else:
                 result = dict(outcome.result or {})
                 if work.output is not None:
-                    record = await self._file_record(work, work.output)
+                    record = await self._file_record(work, work.output, item.seq_id)
                     files.append(record)
                     result |= _naming(record)
                 elif item.kind not in SAMPLER_KINDS and work.sampler_id is not None:
@@ -221,7 +221,7 @@ class Executor:
                 endings.append(Ended(item.seq_id, item.kind, "succeeded", result=result, usage=outcome.usage))
         return endings, files
 
-    async def _file_record(self, work: Work, path: Path) -> FileRecord:
+    async def _file_record(self, work: Work, path: Path, seq_id: int) -> FileRecord:
         run = self._ledger.runs.get(work.run_id)
         if run is None:
             raise LookupError(f"run {work.run_id} is not in the ledger")
@@ -236,6 +236,7 @@ class Executor:
             size_bytes=size,
             sha256=sha256,
             created_at=self._clock(),
+            seq_id=seq_id,
         )
 
     def _record(self, queue: RunQueue, endings: list[Ended], files: list[FileRecord]) -> None:

@@ -18,6 +18,7 @@ class FileRules:
     def __init__(self, parts: Parts) -> None:
         self._ledger = parts.ledger
         self._data = parts.data
+        self._clock = parts.clock
 
     def get(self, kind: str, file_id: str) -> tuple[FileRecord, Path]:
         """The record, and where the bytes are; or 404."""
@@ -44,6 +45,6 @@ class FileRules:
     def delete(self, kind: str, file_id: str) -> None:
         """Delete record and bytes, or 404. Runs that began from the file keep what they read."""
         _, path = self.get(kind, file_id)
-        self._ledger.files.delete(file_id)
+        self._ledger.files.mark_gone([file_id], self._clock(), "request")
         with suppress(FileNotFoundError):
             path.unlink()

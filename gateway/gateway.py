@@ -76,7 +76,7 @@ class Gateway:
         try:
             if lost := parts.ledger.recover():
                 logger.warning("%d runs lived in the gateway that stopped; they are failed with run_lost", lost)
-            parts.data.sweep(parts.ledger.files.ids())
+            parts.data.sweep(parts.ledger.files.present())
             await parts.provider.start()
         except BaseException:
             parts.ledger.close()

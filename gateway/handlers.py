@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, Response
 
 from gateway.body import read_body
 from gateway.gateway import Gateway
-from gateway.ledger import FileRecord
+from gateway.ledger import FileRecord, iso
 from gateway.validation import parse, parse_label_filters, parse_operation, parse_seq_id, parse_wait_s
 from whitney.types import CreateRun, CreateSession, State
 
@@ -166,7 +166,7 @@ def _state(record: FileRecord) -> State:
         model=record.model,
         size_bytes=record.size_bytes,
         sha256=record.sha256,
-        created_at=record.created_at_iso,
+        created_at=iso(record.created_at),
     )
 
 

@@ -80,7 +80,7 @@ class SessionRules:
                     "cancel or finish each and poll until it is",
                     runs=going,
                 )
-            self._ledger.sessions.close(session_id, reason)
+            self._ledger.sessions.close(session_id, reason, self._clock())
         return self.get(session_id)
 
     def expire(self) -> None:

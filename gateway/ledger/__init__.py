@@ -7,12 +7,12 @@ from pathlib import Path
 from gateway.ledger.database import Database, LedgerError
 from gateway.ledger.files import Files
 from gateway.ledger.operations import Ended, Operations
-from gateway.ledger.records import FileRecord, OperationRecord, RunRecord, SessionRecord
+from gateway.ledger.records import FileRecord, OperationRecord, RunRecord, SessionRecord, iso
 from gateway.ledger.runs import Runs
 from gateway.ledger.sessions import Sessions
 from whitney.types import WireErrorDetail
 
-__all__ = ["Ended", "FileRecord", "Ledger", "LedgerError", "OperationRecord", "RunRecord", "SessionRecord"]
+__all__ = ["Ended", "FileRecord", "Ledger", "LedgerError", "OperationRecord", "RunRecord", "SessionRecord", "iso"]
 
 RUN_LOST = WireErrorDetail(
     code="run_lost",

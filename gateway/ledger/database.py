@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import zstandard
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class LedgerError(RuntimeError):
@@ -35,14 +35,25 @@ class Database:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if version == SCHEMA_VERSION:
             return
-        if version != 0:
+        if version not in (0, 1):
             raise LedgerError(
-                f"{path} has ledger version {version}, this gateway reads version {SCHEMA_VERSION}: "
+                f"{path} has ledger version {version}, this gateway reads versions up to {SCHEMA_VERSION}: "
                 "use the gateway that wrote it, or another data directory"
             )
-        schema = files("gateway.ledger").joinpath("schema.sql").read_text(encoding="utf-8")
-        # executescript() commits by itself, so the transaction is part of the script: all tables or none.
-        self._connection.executescript(f"BEGIN;\n{schema}\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;")
+        with self.transaction():
+            # A ledger killed half-way would be of no version: all statements or none.
+            for statement in _statements("schema.sql" if version == 0 else "from_1_to_2.sql"):
+                self._connection.execute(statement)
+            if version == 1:
+                self._name_what_saved_each_file()
+            self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _name_what_saved_each_file(self) -> None:
+        saving = "SELECT run_id, seq_id, result FROM operations WHERE kind IN ('save_state', 'export_lora')"
+        for row in self.all(f"{saving} AND result IS NOT NULL"):
+            result = orjson.loads(unpack(row["result"]))
+            file_id = result.get("state_id") or result.get("artifact_id")
+            self.execute("UPDATE files SET seq_id = ? WHERE file_id = ?", row["seq_id"], file_id)
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -77,6 +88,16 @@ class Database:
     def all(self, sql: str, *parameters: Any) -> list[sqlite3.Row]:
         """Every row."""
         return self._connection.execute(sql, parameters).fetchall()
+
+
+def _statements(name: str) -> Iterator[str]:
+    """The statements of a script, one by one: `executescript` would commit the transaction they belong to."""
+    statement = ""
+    for line in files("gateway.ledger").joinpath(name).read_text(encoding="utf-8").splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 def pack(value: Any) -> bytes:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
 
 from gateway.ledger.database import Database
 from gateway.ledger.records import FileRecord
+
+_COLUMNS = ", ".join(field.name for field in fields(FileRecord))
+_PLACES = ", ".join("?" for _ in fields(FileRecord))
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,17 +20,30 @@ class Files:
 
     def add(self, record: FileRecord) -> None:
         """Record a file that is complete and on disk."""
-        self.database.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *astuple(record))
+        self.database.execute(f"INSERT INTO files ({_COLUMNS}) VALUES ({_PLACES})", *astuple(record))
 
     def get(self, kind: str, file_id: str) -> FileRecord | None:
-        """One state or artifact."""
-        row = self.database.one("SELECT * FROM files WHERE kind = ? AND file_id = ?", kind, file_id)
+        """One state or artifact, also one that has gone."""
+        row = self.database.one(f"SELECT {_COLUMNS} FROM files WHERE kind = ? AND file_id = ?", kind, file_id)
         return None if row is None else FileRecord(**dict(row))
 
-    def ids(self) -> set[str]:
-        """Every file that has been promised to somebody."""
-        return {row["file_id"] for row in self.database.all("SELECT file_id FROM files")}
+    def present(self) -> set[str]:
+        """The ids of all files that should be on disk."""
+        return {row["file_id"] for row in self.database.all("SELECT file_id FROM files WHERE gone_at IS NULL")}
 
-    def delete(self, file_id: str) -> None:
-        """Forget a file."""
-        self.database.execute("DELETE FROM files WHERE file_id = ?", file_id)
+    def state_before(self, run_id: str, seq_id: int) -> str | None:
+        """The id of the state that a run had saved last before its operation `seq_id`."""
+        row = self.database.one(
+            "SELECT file_id FROM files WHERE run_id = ? AND kind = 'state' AND seq_id < ? ORDER BY seq_id DESC LIMIT 1",
+            run_id,
+            seq_id,
+        )
+        return None if row is None else str(row["file_id"])
+
+    def mark_gone(self, file_ids: Iterable[str], now: float, by: str) -> None:
+        """The bytes go, "request" or "retention" being why; what is gone already stays gone as it went."""
+        with self.database.transaction():
+            for file_id in file_ids:
+                self.database.execute(
+                    "UPDATE files SET gone_at = ?, gone_by = ? WHERE file_id = ? AND gone_at IS NULL", now, by, file_id
+                )

@@ -89,11 +89,15 @@ class Operations:
         return row is not None
 
     def start(self, run_id: str, sampler_ids: dict[int, str | None]) -> None:
-        """Queued → running, with the snapshot that each reads or makes: on record before anything is executed."""
+        """Queued → running, with the snapshot that each reads or makes: on record before anything is executed.
+
+        The count is of no use here; it is for whoever has to show that nothing was ever executed twice.
+        """
         with self.database.transaction():
             for seq_id, sampler_id in sampler_ids.items():
                 self.database.execute(
-                    "UPDATE operations SET status = 'running', sampler_id = ? WHERE run_id = ? AND seq_id = ?",
+                    "UPDATE operations SET status = 'running', executions = executions + 1, sampler_id = ?"
+                    " WHERE run_id = ? AND seq_id = ?",
                     sampler_id,
                     run_id,
                     seq_id,

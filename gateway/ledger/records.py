@@ -22,6 +22,7 @@ class SessionRecord:
     reason: str | None
     created_at: float
     heartbeat_at: float
+    closed_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,10 @@ class OperationRecord:
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A row of `files`: a saved state or an exported adapter."""
+    """A row of `files`: a saved state or an exported adapter.
+
+    `seq_id` is that of the operation that saved it; `gone_by` says why its bytes went at `gone_at`, if they have.
+    """
 
     file_id: str
     kind: str
@@ -89,8 +93,11 @@ class FileRecord:
     size_bytes: int
     sha256: str
     created_at: float
+    seq_id: int | None = None
+    gone_at: float | None = None
+    gone_by: str | None = None
 
-    @property
-    def created_at_iso(self) -> str:
-        """When it was recorded, as the wire writes times: UTC, ISO 8601."""
-        return datetime.fromtimestamp(self.created_at, UTC).isoformat(timespec="seconds")
+
+def iso(unix_s: float) -> str:
+    """A moment as the wire writes it: UTC, ISO 8601, to the second."""
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="seconds")

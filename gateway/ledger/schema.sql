@@ -9,7 +9,8 @@ CREATE TABLE sessions (
     status       TEXT NOT NULL CHECK (status IN ('open', 'closed')),
     reason       TEXT,
     created_at   REAL NOT NULL,
-    heartbeat_at REAL NOT NULL
+    heartbeat_at REAL NOT NULL,
+    closed_at    REAL                     -- null while open, and for those that version 1 closed
 ) STRICT;
 
 CREATE TABLE runs (
@@ -34,11 +35,12 @@ CREATE TABLE operations (
     digest         TEXT NOT NULL,         -- of sampler, kind and payload: the same seq_id with another digest is refused
     payload        BLOB,                  -- only until the operation has ended
     status         TEXT NOT NULL CHECK (status IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')),
-    result         BLOB,
+    result         BLOB,                  -- of one that succeeded: null once its session was closed for long
     error          TEXT,
     prefill_tokens INTEGER NOT NULL DEFAULT 0,
     sampled_tokens INTEGER NOT NULL DEFAULT 0,
     trained_tokens INTEGER NOT NULL DEFAULT 0,
+    executions     INTEGER NOT NULL DEFAULT 0, -- how often it was handed to the provider: 0 or 1, or something is wrong
     PRIMARY KEY (run_id, seq_id)
 ) STRICT;
 
@@ -54,7 +56,8 @@ CREATE TABLE billing (
     PRIMARY KEY (run_id, kind)
 ) STRICT;
 
--- What outlives runs and sessions: the bytes lie in states/ and artifacts/ under the data directory.
+-- What outlives runs and sessions: the bytes lie in states/ and artifacts/ under the data directory. A row stays when its
+-- bytes have gone: what was trained from them still says so, and whoever asks for them is told when they went, and why.
 CREATE TABLE files (
     file_id    TEXT PRIMARY KEY,
     kind       TEXT NOT NULL CHECK (kind IN ('state', 'artifact')),
@@ -64,5 +67,10 @@ CREATE TABLE files (
     alpha      REAL NOT NULL,
     size_bytes INTEGER NOT NULL,
     sha256     TEXT NOT NULL,
-    created_at REAL NOT NULL
+    created_at REAL NOT NULL,
+    seq_id     INTEGER,                   -- the operation of its run that saved it
+    gone_at    REAL,
+    gone_by    TEXT CHECK (gone_by IN ('request', 'retention'))
 ) STRICT;
+
+CREATE INDEX saved ON files (run_id, seq_id);

@@ -56,11 +56,12 @@ class Sessions:
         """Its owner has been heard from."""
         self.database.execute("UPDATE sessions SET heartbeat_at = ? WHERE session_id = ?", now, session_id)
 
-    def close(self, session_id: str, reason: str | None) -> None:
+    def close(self, session_id: str, reason: str | None, now: float) -> None:
         """Open → closed; a session that is closed keeps the reason it was closed for."""
         self.database.execute(
-            "UPDATE sessions SET status = 'closed', reason = ? WHERE session_id = ? AND status = 'open'",
+            "UPDATE sessions SET status = 'closed', reason = ?, closed_at = ? WHERE session_id = ? AND status = 'open'",
             reason,
+            now,
             session_id,
         )
 
