@@ -1,5 +1,9 @@
 """Labels a flow puts on its session before anything is billed, so that hooks and the reaper can find it."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+
 FLOW_RUN = "whitney.flow_run"
 """Id of the training flow's run that owns the session: the one whose hook closes it, nested or not."""
 
@@ -11,3 +15,9 @@ ATTEMPT = "whitney.attempt"
 
 CREATE_KEY = "whitney.create_key"
 """The create_key of the session itself."""
+
+
+def attempt_of(labels: Mapping[str, str]) -> int:
+    """The attempt that opened a session; one without a readable label belongs to the first."""
+    label = labels.get(ATTEMPT, "1")
+    return int(label) if label.isdecimal() else 1

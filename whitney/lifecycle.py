@@ -15,7 +15,7 @@ from typing import Any, Self
 import httpx
 
 from whitney.errors import ConflictError, WhitneyError
-from whitney.labels import ATTEMPT
+from whitney.labels import attempt_of
 from whitney.retry import RetryPolicy
 from whitney.settings import WhitneySettings
 from whitney.transport import AnswerT, Endpoint, Refusal, Request, parse
@@ -81,9 +81,9 @@ class LifecycleClient:
     ) -> None:
         self._http.close()
 
-    def open_sessions(self, label: tuple[str, str]) -> list[Session]:
-        """The open sessions that carry a label."""
-        params = {"label": f"{label[0]}:{label[1]}", "status": "open"}
+    def open_sessions(self, label: tuple[str, str] | None = None) -> list[Session]:
+        """The open sessions that carry a label; all of them, anybody's, without one."""
+        params = ({"label": f"{label[0]}:{label[1]}"} if label else {}) | {"status": "open"}
         return self._ask(SessionList, "list_sessions", params=params).sessions
 
     def session(self, session_id: str) -> Session:
@@ -178,7 +178,7 @@ def close_sessions(
             [
                 session
                 for session in client.open_sessions(label)
-                if attempts_up_to is None or _attempt(session) <= attempts_up_to
+                if attempts_up_to is None or attempt_of(session.labels) <= attempts_up_to
             ]
         )
 
@@ -193,9 +193,3 @@ def _attempt_step(step: Callable[[_Ending], None], ending: _Ending) -> None:
 
 def _statuses(session: Session) -> dict[str, str]:
     return {run.run_id: run.status for run in session.runs}
-
-
-def _attempt(session: Session) -> int:
-    """The attempt a session was opened by; one without a readable label belongs to the first."""
-    label = session.labels.get(ATTEMPT, "1")
-    return int(label) if label.isdecimal() else 1
