@@ -65,13 +65,11 @@ class Executor:
         self._turn = asyncio.Lock()
         self._ended: list[str] = []
         self._owed: dict[str, _End] = {}
-        self._begun = 0
         self.live: dict[str, RunQueue] = {}
 
     def begin(self, run_id: str) -> None:
         """A run's weights are allocated: serve its operations."""
-        self.live[run_id] = queue = RunQueue(run_id, ordinal=self._begun)
-        self._begun += 1
+        self.live[run_id] = queue = RunQueue(run_id, ordinal=self._faults.begin_run())
         self._scheduler.add(queue)
 
     def provider_turn(self) -> AbstractAsyncContextManager[None]:

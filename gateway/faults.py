@@ -8,6 +8,11 @@ For tests of clients, of flows and of the gateway itself. A script is a JSON fil
                 {"action": "drop_loss_config", "kind": "forward_backward", "times": 1000000}]}
 
 What a fault does not name, it matches. Every fault fires `times` times, from its `nth` match on.
+
+On SIGHUP a gateway that was started with `--faults FILE` reads the file anew, with matches and runs counted from 0 again,
+so that one gateway can go through hundreds of scripts (`{"faults": []}` is none). A file that is wrong is logged with its
+line, and what was read before stays. `gateway.launch.GatewayProcess.read_faults_again` sends the signal and waits until
+the new script counts.
 """
 
 from __future__ import annotations
@@ -45,7 +50,8 @@ class Fault(BaseModel):
     forward_backward to the provider without its loss_config, so that the defaults count and nobody is told, as bridges
     to a provider have done.
 
-    `route` is a name of `whitney.routes.ROUTES`; `run` counts the runs since the gateway started, from 0.
+    `route` is a name of `whitney.routes.ROUTES`; `run` counts the runs since the script was read, from 0. A run that
+    began under an earlier script matches no `run`, and every fault that names none.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -84,8 +90,13 @@ class Faults:
     """The faults still to come. An empty one costs nothing."""
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
+        self._runs_begun = 0
+        self._take(faults)
+
+    def _take(self, faults: Iterable[Fault]) -> None:
         self._faults = list(faults)
         self._matches = [0] * len(self._faults)
+        self._first_run = self._runs_begun
 
     @classmethod
     def load(cls, path: Path) -> Faults:
@@ -99,11 +110,27 @@ class Faults:
         except (OSError, ValidationError) as error:
             raise ValueError(f"faults file {path}: {error}") from error
 
+    def read_again(self, path: Path) -> int:
+        """Go on with the script that is in `path` now, everything counted from 0; how many faults it has.
+
+        Raises:
+            ValueError: as `load`; the script stays what it was.
+        """
+        self._take(Faults.load(path)._faults)
+        return len(self._faults)
+
     def __bool__(self) -> bool:
         return bool(self._faults)
 
+    def begin_run(self) -> int:
+        """The number of a run that begins now; `run` of a fault is this, less those of before its script was read."""
+        number, self._runs_begun = self._runs_begun, self._runs_begun + 1
+        return number
+
     def fire(self, actions: tuple[str, ...], **facts: Any) -> Fault | None:
         """The first fault of one of `actions` that matches `facts` and is due; the match is counted."""
+        if "run" in facts:
+            facts["run"] -= self._first_run
         for index, fault in enumerate(self._faults):
             wanted = {name: getattr(fault, name) for name in facts if getattr(fault, name) is not None}
             if fault.action not in actions or any(facts[name] != value for name, value in wanted.items()):

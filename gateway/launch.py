@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gateway.storage import DataDirectory
 
 _LOOK_EVERY_S = 0.05
+_LOOK_AGAIN_S = 0.005
 _LOG_TAIL_LINES = 20
 
 
@@ -51,6 +53,23 @@ class GatewayProcess:
         if self.process.poll() is None:
             self.process.kill()
         return self.process.wait()
+
+    def read_faults_again(self, patience_s: float = 20.0) -> None:
+        """Have it read its faults file anew (SIGHUP), and wait until the script that is in it now counts.
+
+        Raises:
+            LaunchError: the script is wrong, and the former one still counts; or no answer within `patience_s`.
+        """
+        notice = DataDirectory(self.data_dir).notice
+        before = _faults_read(notice)["times_read"]
+        self.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + patience_s
+        while (read := _faults_read(notice))["times_read"] == before:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise LaunchError(f"the gateway did not read its faults again; its log ends:\n{self.log_tail()}")
+            time.sleep(_LOOK_AGAIN_S)
+        if read["error"] is not None:
+            raise LaunchError(f"the gateway keeps its former faults: {read['error']}")
 
     def log_tail(self) -> str:
         """The last lines it wrote."""
@@ -128,6 +147,11 @@ def _wait_until_listening(process: subprocess.Popen[bytes], data_dir: Path, log:
                 return base_url
         time.sleep(_LOOK_EVERY_S)
     raise LaunchError(f"the gateway did not listen within {timeout_s:g} s; its log ends:\n{_tail(log)}")
+
+
+def _faults_read(notice: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(notice.read_bytes()).get("faults", {"times_read": 0, "error": None})
+    return read
 
 
 def _tail(log: Path) -> str:

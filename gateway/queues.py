@@ -30,7 +30,7 @@ class QueuedOperation:
 
 @dataclass(slots=True, eq=False)
 class RunQueue:
-    """A live run's operations. `ordinal` numbers the runs since the gateway started.
+    """A live run's operations. `ordinal` numbers the runs since the gateway started: scripted faults know them by it.
 
     Two marks move along the seq_ids: `next_to_run` is the lowest not yet handed to the provider, `next_expected` the
     lowest not yet accepted. Between them everything is there; beyond `next_expected` there may be gaps.

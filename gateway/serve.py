@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import itertools
 import logging
 import os
 import shlex
@@ -13,6 +14,7 @@ import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import uvicorn
 
@@ -61,16 +63,47 @@ async def _serve(options: GatewayOptions, on_listening: Callable[[str], None] | 
         except (DataDirectoryError, ValueError) as error:
             raise ServeError(str(error)) from error
         base_url = _base_url(options.host, listener)
+        notice = {"base_url": base_url, "pid": os.getpid(), "version": VERSION, "provider": options.provider}
         async with started_gateway(options, data, faults) as gateway:
             app = build_app(gateway, api_key, max_body_bytes=int(options.max_body_mb * 1_000_000))
 
             def listening() -> None:
-                data.announce(
-                    {"base_url": base_url, "pid": os.getpid(), "version": VERSION, "provider": options.provider}
-                )
+                data.announce(notice)
                 (on_listening or _print_how_to_connect(options, data))(base_url)
 
-            await GatewayServer(app, gateway, listening, faulty=bool(faults)).serve(sockets=[listener])
+            server = GatewayServer(app, gateway, listening, faulty=options.faults is not None)
+            with _reading_faults_again(options.faults, faults, lambda read: data.announce(notice | {"faults": read})):
+                await server.serve(sockets=[listener])
+
+
+@contextlib.contextmanager
+def _reading_faults_again(
+    script: Path | None, faults: Faults, announce: Callable[[dict[str, object]], None]
+) -> Iterator[None]:
+    """Let SIGHUP change the script, and say so in the notice: whoever sent it waits for that.
+
+    Without a script SIGHUP keeps its meaning: the terminal has gone.
+    """
+    if script is None:
+        yield
+        return
+    times = itertools.count(1)
+
+    def read_again() -> None:
+        error = None
+        try:
+            logger.warning("scripted faults: %d, read from %s", faults.read_again(script), script)
+        except ValueError as mistake:
+            error = str(mistake)
+            logger.error("scripted faults stay as they were: %s", error)  # noqa: TRY400 - a line of the file, no bug
+        announce({"times_read": next(times), "error": error})
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, read_again)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
 
 
 @contextlib.asynccontextmanager

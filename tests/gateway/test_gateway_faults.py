@@ -15,7 +15,7 @@ import pytest
 
 from gateway.app import build_app
 from gateway.faults import CRASH_EXIT_CODE, Fault, Faults
-from gateway.launch import GatewayProcess, start_gateway
+from gateway.launch import GatewayProcess, LaunchError, start_gateway
 from gateway.serve import GatewayServer, listen
 from whitney.routes import PREFIX
 
@@ -136,6 +136,47 @@ async def test_a_dropped_loss_config_is_accepted_and_billed_and_executed_with_th
         executed = [work.payload["loss_config"] for (work,) in caller.provider.batches]
         default = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
         assert executed == [config, config, default, config]
+
+
+def _write(script: Path, *faults: dict[str, Any]) -> None:
+    script.write_text(json.dumps({"faults": list(faults)}))
+
+
+def test_a_script_that_is_read_again_counts_matches_and_runs_from_the_start(tmp_path: Path) -> None:
+    script = tmp_path / "faults.json"
+    _write(script, {"action": "status", "nth": 2})
+    faults = Faults.load(script)
+    assert faults.begin_run() == 0
+    assert _matches(faults, 3) == [False, True, False]
+    assert faults.read_again(script) == 1
+    assert _matches(faults, 3) == [False, True, False]
+    _write(script, {"action": "slow_operation", "run": 0})
+    faults.read_again(script)
+    before, after = 0, faults.begin_run()
+    found = [faults.fire(("slow_operation",), run=run, seq_id=0, kind="sample") for run in (before, after)]
+    assert [fault is not None for fault in found] == [False, True]
+
+
+def test_a_running_gateway_reads_its_faults_again_on_sighup(tmp_path: Path) -> None:
+    script = tmp_path / "faults.json"
+    _write(script)
+    with start_gateway(tmp_path, provider="delay", extra_args=[*NO_DELAYS, "--faults", str(script)]) as gateway:
+        with _client(gateway) as http:
+            assert http.get("/capabilities").status_code == 200
+            for _ in range(2):  # the same script again begins again
+                _write(script, {"action": "reset", "route": "capabilities"})
+                gateway.read_faults_again()
+                with pytest.raises(httpx.TransportError):
+                    http.get("/capabilities")
+                assert http.get("/capabilities").status_code == 200
+            _write(script, {"action": "status", "status": 503, "times": 2})
+            gateway.read_faults_again()
+            assert http.get("/capabilities").status_code == 503
+            script.write_text('{"faults": [{"action": "explode"}]}')
+            with pytest.raises(LaunchError, match=r"faults\.0\.action"):
+                gateway.read_faults_again()
+            assert [http.get("/capabilities").status_code for _ in range(2)] == [503, 200]
+        assert "scripted faults stay as they were" in gateway.log.read_text()
 
 
 def _client(gateway: GatewayProcess) -> httpx.Client:
