@@ -9,10 +9,10 @@ For tests of clients, of flows and of the gateway itself. A script is a JSON fil
 
 What a fault does not name, it matches. Every fault fires `times` times, from its `nth` match on.
 
-On SIGHUP a gateway that was started with `--faults FILE` reads the file anew, with matches and runs counted from 0 again,
-so that one gateway can go through hundreds of scripts (`{"faults": []}` is none). A file that is wrong is logged with its
-line, and what was read before stays. `gateway.launch.GatewayProcess.read_faults_again` sends the signal and waits until
-the new script counts.
+On SIGHUP a gateway that was started with `--faults FILE` reads the file anew, and counts matches and runs from 0 again:
+so one gateway can go through hundreds of scripts (`{"faults": []}` is none). A file that is wrong is logged with its
+line, and what was read before stays. `gateway.launch.GatewayProcess.read_faults_again` sends the signal and waits
+until the new script counts.
 """
 
 from __future__ import annotations
