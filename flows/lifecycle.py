@@ -52,20 +52,28 @@ def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state
             label=(FLOW_RUN, str(flow_run.id)),
             attempts_up_to=flow_run.run_count,
             deadline_s=HOOK_DEADLINE_S,
+            on_progress=tell_progress,
         )
     except WhitneyError as error:
         # A sentence for the person who reads the log; the traceback of a connection says nothing more.
         logger.error("cannot tell whether a session of flow run %s is open: %s", flow_run.id, error)  # noqa: TRY400
         return
     for verdict in verdicts:
-        tell(verdict.message, closed=verdict.closed)
+        tell(verdict.message, closed=verdict.closed, session_id=verdict.session_id)
 
 
-def tell(message: str, *, closed: bool) -> None:
+def tell(message: str, *, closed: bool, session_id: str | None = None) -> None:
     """How a session ended: in the log, and to whoever listens in this process."""
     logger = get_logger("whitney.lifecycle")
     (logger.info if closed else logger.error)(message)
     emit("closed", message=message, closed=closed)
+    if closed and session_id is not None:
+        emit("session_closed", session_id=session_id)
+
+
+def tell_progress(message: str) -> None:
+    """How far the end of a session has come, while it is waited for; may be called from any thread."""
+    emit("closing", message=message)
 
 
 def training_flow(name: str) -> FlowDecorator:

@@ -10,16 +10,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-EventKind = Literal["prepared", "session_opened", "evaluated", "cycle", "block_saved", "exported", "closed", "finished"]
+EventKind = Literal[
+    "prepared",
+    "session_requested",
+    "session_created",
+    "session_opened",
+    "evaluated",
+    "cycle",
+    "block_saved",
+    "exported",
+    "closing",
+    "closed",
+    "session_closed",
+    "finished",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened.
 
-    `facts` by kind — prepared: algorithm, cycles, train, heldout, folder; session_opened: session_id, run_id;
+    `facts` by kind — prepared: algorithm, cycles, train, heldout, folder; session_requested: nothing, from here on
+    something may be billed; session_created: session_id; session_opened: session_id, run_id of what is trained;
     evaluated: when ("before" | "after"), accuracy, loss, …; cycle: cycle (0-based), cycles, metrics;
-    block_saved: cycle, state_id; exported: path, sha256; closed: message; finished: the summary.
+    block_saved: cycle, state_id; exported: path, sha256; closing: message, how far a bad end has come; closed: message,
+    closed, its verdict; session_closed: session_id, after whichever end; finished: the summary.
     """
 
     kind: EventKind

@@ -22,7 +22,12 @@ from whitney.transport import AnswerT, Endpoint, Refusal, Request, parse
 from whitney.types import TERMINAL_RUN, Run, Session, SessionList
 
 POLL_S = 0.2
+TELL_EVERY_S = 1.0
 LONGEST_REQUEST_S = 10.0
+
+
+OnProgress = Callable[[str], None]
+"""What is told how far an ending has come: "cancelling run r", "waiting for run r: cancelling, 4 s", …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +66,25 @@ def could_not_close(session_id: str, problem: str) -> str:
 
 
 class LifecycleClient:
-    """List, cancel, poll, close: synchronously, within a deadline that counts from its making."""
+    """List, cancel, poll, close: synchronously, within a deadline that counts from its making.
 
-    __slots__ = ("_endpoint", "_http", "_until")
+    `on_progress` is told what is being done and, each second, what is waited for: sentences for a person.
+    """
+
+    __slots__ = ("_endpoint", "_http", "_tell", "_until")
 
     def __init__(
-        self, settings: WhitneySettings, *, deadline_s: float, transport: httpx.BaseTransport | None = None
+        self,
+        settings: WhitneySettings,
+        *,
+        deadline_s: float,
+        on_progress: OnProgress | None = None,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         policy = RetryPolicy(deadline_s=deadline_s / 2, longest_s=2.0, retry_after_cap_s=5.0)
         self._endpoint = Endpoint(settings, policy)
         self._http = httpx.Client(transport=transport, **self._endpoint.http_options())
+        self._tell = on_progress or _untold
         self._until = time.monotonic() + deadline_s
 
     def __enter__(self) -> Self:
@@ -109,6 +123,7 @@ class LifecycleClient:
     def _cancel(self, ending: _Ending) -> None:
         for run_id, status in ending.runs.items():
             if status not in TERMINAL_RUN:
+                self._tell(f"cancelling run {run_id}")
                 try:
                     ending.runs[run_id] = self._ask(Run, "cancel_run", run_id=run_id).status
                 except ConflictError:  # it ended, or is ending, by itself; the poll sees how
@@ -117,6 +132,7 @@ class LifecycleClient:
     def _close(self, ending: _Ending) -> None:
         while True:
             self._poll(ending.runs)
+            self._tell(f"closing session {ending.session_id}")
             try:
                 self._send(self._endpoint.request("close_session", session_id=ending.session_id))
             except ConflictError as error:
@@ -130,6 +146,7 @@ class LifecycleClient:
             self._cancel(ending)
 
     def _poll(self, runs: dict[str, str]) -> None:
+        began = told = time.monotonic()
         while waiting := [run_id for run_id, status in runs.items() if status not in TERMINAL_RUN]:
             for run_id in waiting:
                 runs[run_id] = self._ask(Run, "get_run", run_id=run_id).status
@@ -138,6 +155,9 @@ class LifecycleClient:
             if self._left_s() <= 0:
                 raise WhitneyError(f"run {waiting[0]} is still {runs[waiting[0]]}")
             time.sleep(POLL_S)
+            if (now := time.monotonic()) - told >= TELL_EVERY_S:
+                told = now
+                self._tell(f"waiting for run {waiting[0]}: {runs[waiting[0]]}, {now - began:.0f} s")
 
     def _left_s(self) -> float:
         return self._until - time.monotonic()
@@ -162,18 +182,24 @@ class LifecycleClient:
             wait = answer.wait_s(attempts)
             if wait is None or wait > self._left_s():
                 raise answer.error
+            self._tell(f"{answer.error}; trying again in {wait:.0f} s")
             time.sleep(wait)
 
 
 def close_sessions(
-    settings: WhitneySettings, *, label: tuple[str, str], attempts_up_to: int | None = None, deadline_s: float = 25.0
+    settings: WhitneySettings,
+    *,
+    label: tuple[str, str],
+    attempts_up_to: int | None = None,
+    deadline_s: float = 25.0,
+    on_progress: OnProgress | None = None,
 ) -> list[Verdict]:
     """End the open sessions that carry `label` and, if `attempts_up_to` is given, belong to no later attempt.
 
     Raises:
         WhitneyError: the sessions could not even be listed.
     """
-    with LifecycleClient(settings, deadline_s=deadline_s) as client:
+    with LifecycleClient(settings, deadline_s=deadline_s, on_progress=on_progress) as client:
         return client.end_all(
             [
                 session
@@ -181,6 +207,10 @@ def close_sessions(
                 if attempts_up_to is None or attempt_of(session.labels) <= attempts_up_to
             ]
         )
+
+
+def _untold(message: str) -> None:
+    """Nobody listens."""
 
 
 def _attempt_step(step: Callable[[_Ending], None], ending: _Ending) -> None:

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from prefect.client.orchestration import get_client
 
-from flows.lifecycle import HOOK_DEADLINE_S, tell
+from flows.lifecycle import HOOK_DEADLINE_S, tell, tell_progress
+from tasks.events import emit
 from tasks.run import Meter, Run
 from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
 from whitney.client import WhitneyClient
@@ -97,9 +98,11 @@ class SessionScope:
             CREATE_KEY: self.create_key,
         }
         self._requested = True
+        emit("session_requested")
         create_key = self.create_key if name == "main" else f"{self.create_key}:{name}"
         session = await create_session(self._client, create_key, labels)
         self._sessions[name] = session.session_id
+        emit("session_created", session_id=session.session_id)
         await self._stack.enter_async_context(beat(self._client, session.session_id, ttl_s=session.ttl_s))
         await self._show_sessions()
         return session.session_id
@@ -122,6 +125,7 @@ class SessionScope:
         await self._stack.aclose()
         for session_id in self._sessions.values():
             await close_session(self._client, session_id)
+            emit("session_closed", session_id=session_id)
         self._sessions, self._requested = {}, False
 
     async def abandon(self) -> None:
@@ -140,6 +144,7 @@ class SessionScope:
                 label=(CREATE_KEY, self.create_key),
                 attempts_up_to=self.attempt,
                 deadline_s=HOOK_DEADLINE_S,
+                on_progress=tell_progress,
             )
         except WhitneyError as error:  # told, not raised: it must not hide why the run is being abandoned
             known = ", ".join(self._sessions.values())
@@ -147,5 +152,5 @@ class SessionScope:
             tell(could_not_close(name, str(error)), closed=False)
             return
         for verdict in verdicts:
-            tell(verdict.message, closed=verdict.closed)
+            tell(verdict.message, closed=verdict.closed, session_id=verdict.session_id)
         self._sessions, self._requested = {}, False

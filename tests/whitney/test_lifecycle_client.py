@@ -137,3 +137,18 @@ def test_no_request_may_outlast_the_deadline_by_much() -> None:
     assert timeouts[0] == 10.0
     assert 1.0 <= timeouts[1] <= 3.0
     assert timeouts[2] == 1.0
+
+
+def test_what_is_done_and_how_long_it_is_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whitney.lifecycle.TELL_EVERY_S", 0.0)
+    gateway = Sessions({"ses_1": ["policy"]}, {"policy": 3})
+    told: list[str] = []
+    transport = httpx.MockTransport(gateway.handle)
+    with LifecycleClient(settings(), deadline_s=20, on_progress=told.append, transport=transport) as client:
+        assert client.end(gateway.sessions()[0]).closed
+    assert told == [
+        "cancelling run policy",
+        "waiting for run policy: cancelling, 0 s",
+        "waiting for run policy: cancelling, 0 s",
+        "closing session ses_1",
+    ]
