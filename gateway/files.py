@@ -1,15 +1,20 @@
-"""States and artifacts: they outlive run and session, and are kept until somebody deletes them."""
+"""States and artifacts: they outlive run and session, and are kept until somebody or the retention deletes them."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 
-from gateway.errors import conflict, not_found
-from gateway.ledger import FileRecord
+from gateway.errors import GatewayError, conflict, not_found
+from gateway.ledger import FileRecord, RunRecord, iso
 from gateway.parts import Parts
 from gateway.storage import measure
+from whitney.types import Initial, State
+
+_WENT_BY = {
+    "request": "was deleted on request",
+    "retention": "was older than this server keeps what nobody uses (--keep-days), and was deleted",
+}
 
 
 class FileRules:
@@ -21,30 +26,111 @@ class FileRules:
         self._clock = parts.clock
 
     def get(self, kind: str, file_id: str) -> tuple[FileRecord, Path]:
-        """The record, and where the bytes are; or 404."""
-        record = self._ledger.files.get(kind, file_id)
-        if record is None or not (path := self._data.file(kind, record.file_id)).exists():
-            raise not_found(kind, file_id)
+        """The record, and where the bytes should be.
+
+        Raises:
+            GatewayError: 404 when there never was one; 410 `state_expired` or `artifact_expired` when it has gone.
+        """
+        record = self._recorded(kind, file_id)
+        if record.gone_at is not None:
+            raise _gone(record, record.gone_at)
+        return record, self._data.file(kind, record.file_id)
+
+    def download(self, file_id: str) -> tuple[FileRecord, Path]:
+        """An artifact whose bytes are all there; 404, 410 or 409 `artifact_corrupt` otherwise."""
+        record, path = self.get("artifact", file_id)
+        if (size := _size(path)) != record.size_bytes:
+            raise self._corrupt(record, path, size)
         return record, path
 
     async def verify(self, kind: str, file_id: str) -> None:
         """Read the file once, and compare its bytes with those that were recorded: training would go on from them.
 
         Raises:
-            GatewayError: 409 `state_corrupt` or `artifact_corrupt`, for good.
+            GatewayError: 409 `state_corrupt` or `artifact_corrupt`, for good; 404 and 410 as `get`.
         """
         record, path = self.get(kind, file_id)
-        size, sha256 = await asyncio.to_thread(measure, path)
+        try:
+            size, sha256 = await asyncio.to_thread(measure, path)
+        except FileNotFoundError:
+            size, sha256 = None, None
         if sha256 != record.sha256:
-            raise conflict(
-                f"{kind}_corrupt",
-                f"{kind} {file_id}: {path.name} ({size} bytes) is not the file that was saved "
-                f"({record.size_bytes} bytes; the SHA-256 differs): start from another, or restore it from a copy",
-            )
+            raise self._corrupt(record, path, size)
 
     def delete(self, kind: str, file_id: str) -> None:
-        """Delete record and bytes, or 404. Runs that began from the file keep what they read."""
-        _, path = self.get(kind, file_id)
-        self._ledger.files.mark_gone([file_id], self._clock(), "request")
-        with suppress(FileNotFoundError):
-            path.unlink()
+        """Delete the bytes and remember that; again is once, 404 what never was. Runs keep what they began from."""
+        record = self._recorded(kind, file_id)
+        self.remove([record], "request")
+
+    def remove(self, records: list[FileRecord], by: str) -> None:
+        """Delete bytes, "request" or "retention" being why. Recorded first: what is left of a kill is swept later."""
+        self._ledger.files.mark_gone([record.file_id for record in records], self._clock(), by)
+        for record in records:
+            self._data.file(record.kind, record.file_id).unlink(missing_ok=True)
+
+    def state(self, state_id: str) -> State:
+        """What is known of a state: its file, what it came from, and for whom it was saved."""
+        record, path = self.get("state", state_id)
+        run = self._ledger.runs.get(record.run_id)
+        session = None if run is None else self._ledger.sessions.get(run.session_id)
+        parent = self._parent(record, run)
+        return State(
+            state_id=record.file_id,
+            run_id=record.run_id,
+            model=record.model,
+            size_bytes=record.size_bytes,
+            sha256=record.sha256,
+            created_at=iso(record.created_at),
+            complete=_size(path) == record.size_bytes,
+            parent_state_id=parent.state_id if parent else None,
+            parent_artifact_id=parent.artifact_id if parent else None,
+            session_id=session.session_id if session else None,
+            seq_id=record.seq_id,
+            labels=session.labels if session else {},
+        )
+
+    def _parent(self, record: FileRecord, run: RunRecord | None) -> Initial | None:
+        """The state that the same run saved before, else what the run began from.
+
+        Read from the records of files that exist or did: a parent's deletion changes no link.
+        """
+        if record.seq_id is not None and (before := self._ledger.files.state_before(record.run_id, record.seq_id)):
+            return Initial(state_id=before)
+        return run.spec.initial if run is not None else None
+
+    def _recorded(self, kind: str, file_id: str) -> FileRecord:
+        record = self._ledger.files.get(kind, file_id)
+        if record is None:
+            raise not_found(kind, file_id)
+        return record
+
+    def _corrupt(self, record: FileRecord, path: Path, size: int | None) -> GatewayError:
+        where = path.relative_to(self._data.path)
+        found = "is not there" if size is None else f"has {size} bytes on disk"
+        differs = "; the size is right, the SHA-256 is not" if size == record.size_bytes else ""
+        return conflict(
+            f"{record.kind}_corrupt",
+            f"{record.kind} {record.file_id}: {where} {found}, {record.size_bytes} were saved{differs}: it cannot be "
+            f"used. Start from another {record.kind}, or put the file back from a copy",
+            file=str(where),
+            size_bytes=size,
+            saved_size_bytes=record.size_bytes,
+        )
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _gone(record: FileRecord, gone_at: float) -> GatewayError:
+    by = record.gone_by or "request"
+    return GatewayError(
+        410,
+        f"{record.kind}_expired",
+        f"{record.kind} {record.file_id} {_WENT_BY[by]} at {iso(gone_at)}: start from a later state, or from "
+        "an adapter that was exported",
+        details={"gone_at": iso(gone_at), "gone_by": by},
+    )

@@ -13,9 +13,8 @@ from starlette.responses import FileResponse, Response
 
 from gateway.body import read_body
 from gateway.gateway import Gateway
-from gateway.ledger import FileRecord, iso
 from gateway.validation import parse, parse_label_filters, parse_operation, parse_seq_id, parse_wait_s
-from whitney.types import CreateRun, CreateSession, State
+from whitney.types import CreateRun, CreateSession
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -136,8 +135,7 @@ async def get_operation(request: Request) -> Response:
 
 async def get_state(request: Request) -> Response:
     """GET /states/{state_id}: what is known of it."""
-    record, _ = gateway_of(request).files.get("state", request.path_params["state_id"])
-    return answer(_state(record).model_dump())
+    return answer(gateway_of(request).files.state(request.path_params["state_id"]).model_dump())
 
 
 async def delete_state(request: Request) -> Response:
@@ -148,7 +146,7 @@ async def delete_state(request: Request) -> Response:
 
 async def get_artifact(request: Request) -> Response:
     """GET /artifacts/{artifact_id}: the tar.gz of a PEFT directory."""
-    record, path = gateway_of(request).files.get("artifact", request.path_params["artifact_id"])
+    record, path = gateway_of(request).files.download(request.path_params["artifact_id"])
     headers = {"x-content-sha256": record.sha256}
     return FileResponse(path, media_type="application/gzip", filename=path.name, headers=headers)
 
@@ -157,17 +155,6 @@ async def delete_artifact(request: Request) -> Response:
     """DELETE /artifacts/{artifact_id}."""
     gateway_of(request).files.delete("artifact", request.path_params["artifact_id"])
     return answer({"artifact_id": request.path_params["artifact_id"], "deleted": True})
-
-
-def _state(record: FileRecord) -> State:
-    return State(
-        state_id=record.file_id,
-        run_id=record.run_id,
-        model=record.model,
-        size_bytes=record.size_bytes,
-        sha256=record.sha256,
-        created_at=iso(record.created_at),
-    )
 
 
 HANDLERS: dict[str, Handler] = {

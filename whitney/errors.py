@@ -7,6 +7,7 @@ WhitneyError
 ├── ApiError                    the endpoint answered with an error (status, code, message, details)
 │   ├── UnauthorizedError       401, 403
 │   ├── NotFoundError           404
+│   │   └── GoneError           410: state_expired, artifact_expired, result_expired
 │   ├── ConflictError           409: seq_conflict, create_key_conflict, run_not_terminal, run_not_active, …
 │   ├── InvalidRequestError     422: the field's path is in the message
 │   ├── PayloadTooLargeError    413
@@ -75,6 +76,10 @@ class NotFoundError(ApiError):
     """No such session, run, operation, state or artifact."""
 
 
+class GoneError(NotFoundError):
+    """It was there, and was deleted on request or has expired; the message says when. It will not come back."""
+
+
 class ConflictError(ApiError):
     """The request contradicts what the endpoint already knows; repeating it cannot help."""
 
@@ -131,6 +136,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     404: NotFoundError,
     408: UnavailableError,
     409: ConflictError,
+    410: GoneError,
     413: PayloadTooLargeError,
     422: InvalidRequestError,
     425: UnavailableError,

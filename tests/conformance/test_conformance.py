@@ -42,6 +42,12 @@ def _error(answer: httpx.Response, status: int) -> dict[str, Any]:
     return error
 
 
+def _gone(answer: httpx.Response) -> None:
+    """An endpoint may remember what it has deleted, and need not."""
+    assert answer.status_code in (404, 410), answer.text
+    _error(answer, answer.status_code)
+
+
 def test_healthz_is_the_only_route_without_a_key(address: tuple[str, str], routes: dict[str, Route]) -> None:
     base_url, key = address
     with httpx.Client(base_url=base_url, trust_env=False) as stranger:
@@ -258,8 +264,7 @@ def test_states_and_artifacts_outlive_their_session_until_they_are_deleted(whitn
     whitney.open_run(initial={"artifact_id": artifact_id})
     for kind, named in (("state", {"state_id": state_id}), ("artifact", {"artifact_id": artifact_id})):
         assert whitney.send(f"delete_{kind}", **named).is_success
-        _error(whitney.send(f"get_{kind}", **named), 404)
-        _error(whitney.send(f"delete_{kind}", **named), 404)
+        _gone(whitney.send(f"get_{kind}", **named))
 
 
 def test_a_run_restored_from_a_state_goes_on_where_it_was(whitney: Any) -> None:
@@ -304,8 +309,7 @@ def test_a_run_goes_on_when_the_file_it_began_from_is_deleted(whitney: Any) -> N
     assert whitney.send("delete_state", state_id=state_id).is_success
     whitney.do(other, 0, "forward_backward", _training())
     body = whitney.run_body(initial={"state_id": state_id})
-    error = _error(whitney.send("create_run", body, session_id=whitney.open_session()), 404)
-    assert error["code"] == "state_not_found"
+    _gone(whitney.send("create_run", body, session_id=whitney.open_session()))
 
 
 def test_a_state_of_another_rank_is_refused_in_a_sentence(whitney: Any) -> None:

@@ -122,13 +122,6 @@ async def test_files_that_nobody_was_told_of_are_swept_at_the_start(start: Any, 
         assert list((tmp_path / "artifacts").iterdir()) == []
 
 
-async def test_a_state_whose_file_has_gone_is_not_there(start: Any, tmp_path: Path) -> None:
-    async with start() as caller:
-        state_id = (await caller.do(await caller.open_run(), 0, "save_state", {}))["state_id"]
-        (tmp_path / "states" / f"{state_id}.safetensors").unlink()
-        assert (await caller.send("GET", f"/states/{state_id}")).status_code == 404
-
-
 async def test_payloads_are_kept_only_until_an_operation_has_ended(start: Any, payloads: Any, tmp_path: Path) -> None:
     async with start() as caller:
         run_id = await caller.open_run()

@@ -12,6 +12,7 @@ from whitney.errors import (
     ConfigurationError,
     ConflictError,
     ConnectionFailedError,
+    GoneError,
     InvalidRequestError,
     NotFoundError,
     OperationCancelledError,
@@ -53,6 +54,7 @@ def test_the_tree_drawn_in_the_module_is_the_tree() -> None:
     assert {name for name in classes if name in errors.__doc__} == classes
     for kind in (UnauthorizedError, NotFoundError, ConflictError, InvalidRequestError, PayloadTooLargeError):
         assert issubclass(kind, ApiError)
+    assert issubclass(GoneError, NotFoundError)
     for operation_kind in (OperationFailedError, OperationCancelledError, OperationNotSentError):
         assert issubclass(operation_kind, OperationError)
 
@@ -66,6 +68,7 @@ def test_the_tree_drawn_in_the_module_is_the_tree() -> None:
         (404, NotFoundError),
         (408, UnavailableError),
         (409, ConflictError),
+        (410, GoneError),
         (413, PayloadTooLargeError),
         (422, InvalidRequestError),
         (425, UnavailableError),
