@@ -1,50 +1,96 @@
-"""`whitney reap`: close a session that was left open, so that it stops billing."""
+"""`whitney reap`: close sessions that were left open, so that they stop billing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from cli.failures import CommandFailedError, UsageError, interruptible
 
 if TYPE_CHECKING:
-    from whitney.lifecycle import Verdict
+    from tasks.reaping import Reaped
+    from whitney.lifecycle import LifecycleClient
     from whitney.settings import WhitneySettings
+    from whitney.types import Session
+
+DEADLINE_S = 60.0
 
 
-def reap(*, session: str | None = None, flow_run: str | None = None, deadline_s: float = 60.0) -> int:
-    """Close a session that was left open: cancel its runs, wait until they are terminal, close; status 1 if it cannot.
+def reap(
+    *,
+    session: str | None = None,
+    flow_run: str | None = None,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    silence_s: float | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> int:
+    """Close sessions that were left open: cancel their runs, wait until they are terminal, close; status 1 if not all.
 
     A run closes its own session however it ends. This is for what nothing was left to do: a machine that lost its
     power, an endpoint that did not answer while the run was ending. Saved states stay.
 
+    Without --session and --flow-run it looks at every open session of a flow run, as the deployment `reap` does every
+    five minutes: those of runs that have ended, of attempts that a later one has followed, and those that are silent
+    are closed; a run that is at work is spared. Where PREFECT_API_URL is not set, silence alone counts.
+
     Parameters
     ----------
     session
-        Id of the session, as a message COULD NOT CLOSE names it.
+        Id of the session, as a message COULD NOT CLOSE names it; closed whatever its flow run does.
     flow_run
-        Instead: id of a flow run; every open session of its attempts is closed.
+        Instead: id of a flow run; every open session of its attempts is closed, whatever it does.
+    dry_run
+        Say what would be closed, and close nothing.
+    silence_s
+        Without the two: seconds without a heartbeat after which a session is closed (300).
     deadline_s
         How long to try, in seconds.
     """
-    if (session is None) == (flow_run is None):
-        raise UsageError("name what to close: --session ID, or --flow-run ID")
-    if deadline_s <= 0:
-        raise UsageError(f"--deadline-s {deadline_s:g}: give it some time, in seconds")
+    if session is not None and flow_run is not None:
+        raise UsageError(
+            "name one thing to close: --session ID, or --flow-run ID, or neither for all that is left open"
+        )
+    named = session is not None or flow_run is not None
+    if named and silence_s is not None:
+        raise UsageError("--silence-s is for a reap of everything: what is named is closed, silent or not")
+    for flag, seconds in (("--deadline-s", deadline_s), ("--silence-s", silence_s)):
+        if seconds is not None and not seconds > 0:
+            raise UsageError(f"{flag} {seconds:g}: must be above 0, in seconds")
     from whitney.settings import resolve_settings
 
+    settings = resolve_settings()
     with interruptible():
-        verdicts = _close(resolve_settings(), session, flow_run, deadline_s)
+        if named:
+            return _close_named(settings, session, flow_run, deadline_s=deadline_s, dry_run=dry_run)
+        return _close_left(settings, silence_s, deadline_s=deadline_s, dry_run=dry_run)
+
+
+def _close_named(
+    settings: WhitneySettings, session: str | None, flow_run: str | None, *, deadline_s: float, dry_run: bool
+) -> int:
+    """Close what was named, without a question; the exit status."""
+    from whitney.lifecycle import LifecycleClient
+
+    with LifecycleClient(settings, deadline_s=deadline_s) as client:
+        found = _find(client, settings, session, flow_run)
+        if not found:
+            print(f"flow run {flow_run} has no open session")
+        if dry_run:
+            for one in found:
+                runs = ", ".join(f"run {run.run_id} {run.status}" for run in one.runs) or "no runs"
+                print(f"session {one.session_id} ({one.status}; {runs}) would be closed")
+            return 0
+        verdicts = client.end_all(found)
     for verdict in verdicts:
         print(verdict.message)
-    if not verdicts:
-        print(f"flow run {flow_run} has no open session")
     return 0 if all(verdict.closed for verdict in verdicts) else 1
 
 
-def _close(
-    settings: WhitneySettings, session_id: str | None, flow_run_id: str | None, deadline_s: float
-) -> list[Verdict]:
-    """Verdicts on what was found.
+def _find(
+    client: LifecycleClient, settings: WhitneySettings, session_id: str | None, flow_run_id: str | None
+) -> list[Session]:
+    """The sessions that were named.
 
     Raises:
         UsageError: the endpoint knows no such session.
@@ -52,14 +98,52 @@ def _close(
     """
     from whitney.errors import NotFoundError, WhitneyError
     from whitney.labels import FLOW_RUN
-    from whitney.lifecycle import LifecycleClient
 
-    with LifecycleClient(settings, deadline_s=deadline_s) as client:
-        try:
-            if session_id is None:
-                return client.end_all(client.open_sessions((FLOW_RUN, str(flow_run_id))))
-            return [client.end(client.session(session_id))]
-        except NotFoundError as error:
-            raise UsageError(f"--session {session_id}: {settings.base_url} has no session of that id") from error
-        except WhitneyError as error:
-            raise CommandFailedError(f"nothing could be closed: {error}") from error
+    try:
+        if session_id is None:
+            return client.open_sessions((FLOW_RUN, str(flow_run_id)))
+        return [client.session(session_id)]
+    except NotFoundError as error:
+        raise UsageError(f"--session {session_id}: {settings.base_url} has no session of that id") from error
+    except WhitneyError as error:
+        raise CommandFailedError(f"nothing could be closed: {error}") from error
+
+
+def _close_left(settings: WhitneySettings, silence_s: float | None, *, deadline_s: float, dry_run: bool) -> int:
+    """Close what nobody is left to close; the exit status."""
+    from cli.prefect_setup import configure
+
+    configure(verbose=False)
+    from prefect.settings import PREFECT_API_URL
+
+    from tasks.reaping import SILENCE_S, ask_prefect, reap_sessions
+    from whitney.errors import WhitneyError
+
+    try:
+        reaped = reap_sessions(
+            settings,
+            ask_prefect if PREFECT_API_URL.value() else None,
+            silence_s=SILENCE_S if silence_s is None else silence_s,
+            deadline_s=deadline_s,
+            dry_run=dry_run,
+        )
+    except WhitneyError as error:
+        raise CommandFailedError(f"nothing could be closed: {error}") from error
+    _show(reaped)
+    return 1 if reaped.left_open else 0
+
+
+def _show(reaped: Reaped) -> None:
+    """One line a session, in columns."""
+    for note in reaped.notes:
+        print(note)
+    if not reaped.findings:
+        print("No open session of a flow run.")
+        return
+    rows = [("OUTCOME", "SESSION", "FLOW RUN", "WHY")]
+    rows += [(one.outcome, one.session.session_id, one.flow_run, one.why) for one in reaped.findings]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for one in reaped.left_open:
+        print(one.said)

@@ -1,0 +1,221 @@
+"""Sessions that nobody is left to close: found by their label, judged, closed.
+
+Only sessions with the label `whitney.flow_run` are looked at; whatever else lives on the endpoint is somebody else's.
+The first row that holds decides:
+
+| what is known                                                  | the session |
+|---|---|
+| it has been silent for longer than the bound                   | is closed: its process is gone, or hangs |
+| a later attempt of its flow run has begun                      | is closed: an attempt opens sessions of its own |
+| its flow run is Completed, Failed, Crashed or Cancelled        | is closed |
+| SCHEDULED or PENDING: AwaitingRetry, Late, …                   | is closed: the attempt that opened it is over |
+| CANCELLING for longer than the bound                           | is closed: the runner that was to obey is gone |
+| CANCELLING, RUNNING, PAUSED                                    | is spared: its hook, or its flow, will close it |
+| its flow run is not known to this Prefect server               | is spared, and reported |
+| Prefect cannot be asked                                        | is spared |
+
+SCHEDULED and PENDING: a flow run has no session before its first attempt runs, and is scheduled again only when an
+attempt has ended; the next one's session is not there yet. PAUSED: a flow that waits in its process beats on, one that
+was suspended has closed its session on the way out, or is silent.
+
+A flow run that Prefect does not know may be gone, but as well be another Prefect server's, or that of a laptop's
+temporary one, on the same endpoint: to close its session would end a healthy run, so its beat is believed.
+
+The sessions are listed before Prefect is asked, never after: so an answer "Failed" cannot be older than the session of
+a Retry that has begun meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import FlowRun, StateType
+
+from whitney.heartbeat import pause_s
+from whitney.labels import FLOW_RUN, attempt_of
+from whitney.lifecycle import LifecycleClient, Verdict
+from whitney.settings import WhitneySettings
+from whitney.types import Session
+
+SILENCE_S = 300.0
+"""The silence after which a session is closed; a flow beats at least every 60 s."""
+
+DEADLINE_S = 120.0
+"""How long closing may take: well under the pause between two calls of the reaper."""
+
+CLOSED, NOT_CLOSED, WOULD_CLOSE, SPARED = "closed", "COULD NOT CLOSE", "would be closed", "spared"
+
+LISTING_S = 30.0
+PREFECT_PAGE = 200
+"""The most flow runs that Prefect answers with at once."""
+
+Owners = Mapping[str, FlowRun]
+"""Flow runs by their id; those that Prefect does not know are not in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An open session, whether it is to be closed and why; then how that went (None: spared, or a dry run)."""
+
+    session: Session
+    doomed: bool
+    why: str
+    verdict: Verdict | None = None
+
+    @property
+    def flow_run(self) -> str:
+        """Id of the flow run that its label names."""
+        return self.session.labels[FLOW_RUN]
+
+    @property
+    def outcome(self) -> str:
+        """In a word or two."""
+        if not self.doomed:
+            return SPARED
+        if self.verdict is None:
+            return WOULD_CLOSE
+        return CLOSED if self.verdict.closed else NOT_CLOSED
+
+    @property
+    def said(self) -> str:
+        """The verdict in words; empty where there is none."""
+        return "" if self.verdict is None else self.verdict.message
+
+    @property
+    def sentence(self) -> str:
+        """A line for a log: session, owner, why, and the verdict where there is one."""
+        line = f"session {self.session.session_id} of flow run {self.flow_run}: {self.outcome}, {self.why}"
+        return f"{line}; {self.said}" if self.said else line
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What a call of the reaper has found and done; `notes` say what it could not know."""
+
+    findings: list[Finding]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def left_open(self) -> list[Finding]:
+        """What should have been closed and could not be: it is still billing."""
+        return [one for one in self.findings if one.verdict is not None and not one.verdict.closed]
+
+    def markdown(self) -> str:
+        """The report, as Prefect shows it."""
+        rows = [
+            " | ".join(["", one.session.session_id, *map(_cell, (one.flow_run, one.outcome, one.why, one.said)), ""])
+            for one in self.findings
+        ]
+        head = ["| session | flow run | outcome | why | verdict |", "|---|---|---|---|---|"]
+        return "\n".join([*(head + rows if rows else ["No open session of a flow run."]), "", *self.notes])
+
+
+def reap_sessions(
+    settings: WhitneySettings,
+    owners_of: Callable[[set[str]], Owners] | None,
+    *,
+    silence_s: float = SILENCE_S,
+    deadline_s: float = DEADLINE_S,
+    dry_run: bool = False,
+) -> Reaped:
+    """Judge every open session of a flow run, and close those that nobody is left to close.
+
+    Args:
+        settings: the endpoint.
+        owners_of: flow runs by id, as `ask_prefect` does; None where there is no Prefect to ask.
+        silence_s: the bound, in seconds; a session that beats more slowly than that has twice its own pause.
+        deadline_s: how long closing may take, in seconds.
+        dry_run: only judge.
+
+    Raises:
+        WhitneyError: the sessions could not be listed, so that any may be open.
+    """
+    with LifecycleClient(settings, deadline_s=LISTING_S) as client:
+        sessions = [session for session in client.open_sessions() if session.labels.get(FLOW_RUN)]
+    owners, notes = _owners(sessions, owners_of)
+    if sessions and all(session.heartbeat_age_s is None for session in sessions):
+        notes.append("This endpoint does not say how long a session has been silent: none is closed for silence.")
+    findings = [judge(session, owners, silence_s=silence_s) for session in sessions]
+    if dry_run:
+        return Reaped(findings, notes)
+    with LifecycleClient(settings, deadline_s=deadline_s) as client:
+        verdicts = client.end_all([finding.session for finding in findings if finding.doomed])
+    by_id = {verdict.session_id: verdict for verdict in verdicts}
+    return Reaped([replace(one, verdict=by_id.get(one.session.session_id)) for one in findings], notes)
+
+
+def judge(session: Session, owners: Owners | None, *, silence_s: float) -> Finding:
+    """Whether one session is to be closed, by the table above. `owners` None: Prefect cannot be asked."""
+    bound, age = _bound_s(session, silence_s), session.heartbeat_age_s
+    if age is not None and age > bound:
+        return Finding(session, True, f"it has been silent for {age:.0f} s")
+    if owners is None:
+        return Finding(session, False, f"Prefect was not asked, and {_beats(session)}")
+    return _judge_by_owner(session, owners.get(session.labels[FLOW_RUN]), bound)
+
+
+def _judge_by_owner(session: Session, owner: FlowRun | None, bound: float) -> Finding:
+    """The same of a session that is not silent."""
+    if owner is None or owner.state is None:
+        return Finding(session, False, f"its flow run is not known here, and {_beats(session)}")
+    attempt, name = attempt_of(session.labels), owner.state.name or owner.state.type.value
+    if owner.run_count > attempt:
+        return Finding(session, True, f"it is of attempt {attempt}, and attempt {owner.run_count} has begun")
+    if owner.state.is_final():
+        return Finding(session, True, f"its flow run is {name}")
+    if owner.state.type in (StateType.SCHEDULED, StateType.PENDING):
+        return Finding(session, True, f"attempt {attempt} is over: its flow run is {name}")
+    if owner.state.type == StateType.CANCELLING:
+        since = (datetime.now(UTC) - owner.state.timestamp).total_seconds()
+        return Finding(session, since > bound, f"its flow run has been {name} for {since:.0f} s")
+    return Finding(session, False, f"its flow run is {name}, and {_beats(session)}")
+
+
+def _beats(session: Session) -> str:
+    return "it beats" if session.heartbeat_age_s is not None else "nothing says that it is silent"
+
+
+def ask_prefect(flow_run_ids: Iterable[str]) -> Owners:
+    """The flow runs of those ids, from the Prefect API that the settings name."""
+    ids = sorted(filter(None, map(_uuid, flow_run_ids)))
+    found: dict[str, FlowRun] = {}
+    with get_client(sync_client=True) as api:
+        for start in range(0, len(ids), PREFECT_PAGE):
+            page = FlowRunFilter(id=FlowRunFilterId(any_=ids[start : start + PREFECT_PAGE]))
+            runs = api.read_flow_runs(flow_run_filter=page, limit=PREFECT_PAGE)
+            found |= {str(run.id): run for run in runs}
+    return found
+
+
+def _owners(sessions: list[Session], owners_of: Callable[[set[str]], Owners] | None) -> tuple[Owners | None, list[str]]:
+    """Flow runs by id, and what is to be said where they are not known."""
+    if owners_of is None:
+        return None, ["No Prefect API is configured: sessions are judged by their silence alone."]
+    if not sessions:
+        return {}, []
+    try:
+        return owners_of({session.labels[FLOW_RUN] for session in sessions}), []
+    except Exception as error:  # whatever is wrong with Prefect, what is silent must still be closed
+        return None, [f"Prefect cannot be asked ({type(error).__name__}): sessions are judged by their silence alone."]
+
+
+def _bound_s(session: Session, silence_s: float) -> float:
+    """The silence that ends a session. Shorter than the pause between two beats it would end healthy ones."""
+    return max(silence_s, 2 * pause_s(session.ttl_s))
+
+
+def _cell(text: str) -> str:
+    """Text in a table of markdown: a label may hold anything."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:  # a label that somebody else has made: no flow run of Prefect's
+        return None
