@@ -9,6 +9,7 @@ from prefect.logging import get_run_logger
 
 from flows.config import FlowConfig
 from flows.durable.attempt import Attempt
+from flows.durable.begin import begin_attempt
 from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.durable.stopping import stop_reason
 from flows.evaluate import Measure, evaluate
@@ -34,7 +35,7 @@ async def train(
         ValueError: the configuration cannot run here; nothing has been allocated.
         WhitneyError: an operation failed or Whitney cannot be reached; runs are cancelled, the session is closed.
     """
-    async with await Attempt.begin(algorithm, config) as attempt:
+    async with await begin_attempt(algorithm, config) as attempt:
         before = await evaluate(attempt, "before", Start(), measure)
         start = Start()
         for block in attempt.blocks():

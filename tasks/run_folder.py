@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import orjson
+from filelock import FileLock
 
 LONGEST_NUMBER_LIST = 64
 """Token ids, log-probs and weights stay out of the run folder: it is for people, and may be shared."""
@@ -44,6 +45,14 @@ class RunFolder:
     def adapter_dir(self) -> Path:
         """Where the exported adapter is unpacked (a PEFT folder)."""
         return self.path / "adapter"
+
+    def lock(self) -> FileLock:
+        """What an attempt holds while it is at work on this run: two at once would train every cycle twice."""
+        return FileLock(self.path / ".lock", thread_local=False)
+
+    def read_config(self) -> dict[str, Any]:
+        """config.json, as an earlier attempt wrote it; of a new folder only the owner."""
+        return _read_json(self.path / "config.json") or {}
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """config.json: the configuration as it ran, provenance, and the owner."""

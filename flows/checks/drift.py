@@ -64,8 +64,8 @@ def require_no_drift(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[
     if found and not drift_allowed():
         raise ConfigError(
             f"this run began with something else, and finished blocks would be mixed with it:\n{in_lines(found)}\n"
-            "Undo the change; or start a new run; or, if it is meant, go on with `whitney run --resume RUN --allow-drift` "
-            f"({ALLOW_DRIFT}=1 where a worker runs it)"
+            "Undo the change; or start a new run; or, if it is meant, `whitney run --resume RUN --allow-drift` goes on "
+            f"({ALLOW_DRIFT}=1 in the environment of a worker)"
         )
     return found
 

@@ -39,6 +39,9 @@ class FlowConfig(Section):
     save_every: PositiveInt = Field(
         1, description="Cycles per block. A block ends in save_state; a Retry repeats at most one block."
     )
+    keep_states: Annotated[int, Field(ge=2)] | None = Field(
+        3, description="Saved states kept: those of the last so many blocks, older ones are deleted; none keeps all."
+    )
     steps_per_batch: Annotated[int, Field(ge=1, le=64)] = Field(
         1, description="Optimizer steps on a cycle's batch, each over the whole batch (K, μ in the GRPO paper)."
     )

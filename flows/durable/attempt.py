@@ -1,4 +1,7 @@
-"""One attempt of a training flow: checked inputs, a run folder, and a session that opens only when something runs."""
+"""One attempt of a training flow: checked inputs, a run folder, and a session that opens only when something runs.
+
+`flows.durable.begin` makes it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from filelock import FileLock
 from prefect.logging import get_run_logger
-from prefect.runtime import flow_run
 
-from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
-from flows.config import ConfigError, FlowConfig
+from flows.durable.lineage import let_go, require_next
 from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Row, Start
 from flows.durable.session_scope import POLICY, RunSpec, SessionScope
 from flows.durable.summary import summarize
@@ -32,7 +34,9 @@ class Attempt:
 
     __slots__ = (
         "_began",
+        "_lock",
         "_report",
+        "chain",
         "client",
         "config",
         "folder",
@@ -40,50 +44,24 @@ class Attempt:
         "pool",
         "rows",
         "scope",
-        "states",
         "stopped",
     )
 
     def __init__(
-        self, config: FlowConfig, inputs: Prepared, client: WhitneyClient, folder: RunFolder, scope: SessionScope
+        self, inputs: Prepared, client: WhitneyClient, folder: RunFolder, scope: SessionScope, lock: FileLock
     ) -> None:
-        self.config = config
+        self.config = config = inputs.config
         self.inputs = inputs
         self.client = client
         self.folder = folder
         self.scope = scope
         self.pool = RewardPool(timeout_s=config.reward_timeout_s)
         self.rows: list[Row] = []
-        self.states: list[dict[str, Any]] = []
+        self.chain: list[BlockOutcome] = []
         self.stopped: str | None = None
+        self._lock = lock
         self._report = Report(inputs.algorithm, config.cycles, folder.path.name)
         self._began = time.monotonic()
-
-    @classmethod
-    async def begin(cls, algorithm: str, config: FlowConfig) -> Self:
-        """Check everything that can be checked without allocating; then make the run folder.
-
-        Raises:
-            ConfigError, DataError, RenderingError, ModelError: the run is ruled out, by what the message names.
-            WhitneyError: the gateway cannot be reached, or refuses the key.
-        """
-        client, inputs = await prepare(algorithm, config)
-        try:
-            folder = RunFolder.open(config.output_dir, config.name or flow_run.name, flow_run.id)
-            folder.write_config(inputs.record(flow_run.id))
-            folder.write_heldout(inputs.heldout_rows())
-        except OSError as error:
-            await client.aclose()
-            raise ConfigError(f"output_dir = {str(config.output_dir)!r} cannot be written to: {error}") from error
-        scope = SessionScope(
-            client, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count
-        )
-        logger = get_run_logger()
-        logger.info("%s; run folder %s", inputs.data.description, folder.path)
-        for warning in inputs.facts()["warnings"]:
-            logger.warning(warning)
-        emit("prepared", folder=str(folder.path), cycles=config.cycles, **inputs.facts())
-        return cls(config, inputs, client, folder, scope)
 
     async def __aenter__(self) -> Self:
         return self
@@ -99,6 +77,7 @@ class Attempt:
         finally:
             await self.pool.close()
             await self.client.aclose()
+            self._lock.release()
 
     def blocks(self) -> Iterator[Block]:
         """Every block, always from the first: what a former attempt has finished is adopted, never skipped here."""
@@ -159,15 +138,15 @@ class Attempt:
         """Take a block's outcome, just trained or from a former attempt, into folder and report.
 
         Raises:
-            RuntimeError: it is another block's. Prefect matches children by call order; were the order ever to differ,
-                a cycle would go untrained in a run that ends Completed.
+            RuntimeError: it is another block's, or starts from another state: see `require_next`.
         """
-        if outcome.block != block.index:
-            raise RuntimeError(f"block {block.index} was answered with the outcome of block {outcome.block}")
+        require_next(self.chain, block, outcome)
         self.rows += outcome.rows
-        self.states.append(outcome.model_dump(exclude={"rows"}))
+        self.chain.append(outcome)
         self.folder.write_metrics(self.rows)
-        self.folder.write_states(self.states)
+        self.folder.write_states([one.model_dump(exclude={"rows"}) for one in self.chain])
+        if outcome.attempt == self.scope.attempt:  # for an adopted one it has been done
+            await let_go(self.client, self.chain, self.config.keep_states)
         await self._report.update(self.rows)
         emit("block_saved", cycle=outcome.cycle, state_id=outcome.state_id)
         return outcome
@@ -191,7 +170,7 @@ class Attempt:
             "flow_run_id": self.scope.flow_run_id,
             "attempt": self.scope.attempt,
             "stopped": self.stopped,
-            "state_id": self.states[-1]["state_id"],
+            "state_id": self.chain[-1].state_id,
             "seconds": round(time.monotonic() - self._began, 1),
             "open_sessions": await self._open_sessions(),
         }

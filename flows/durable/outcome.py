@@ -63,6 +63,11 @@ class BlockOutcome(BaseModel):
     carry: dict[str, Any] = Field(default_factory=dict)
 
     @property
+    def state_ids(self) -> list[str]:
+        """Every state that going on from here needs: the policy's, and what `carry` names (`…_state_id`)."""
+        return [self.state_id, *(value for key, value in self.carry.items() if key.endswith("_state_id"))]
+
+    @property
     def end(self) -> Start:
         """The next block's start."""
         return Start(state_id=self.state_id, carry=self.carry)

@@ -1,0 +1,82 @@
+"""How an attempt begins: everything is checked, earlier attempts are dealt with, the run folder is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from filelock import FileLock
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+
+from flows.checks.drift import in_lines, require_no_drift
+from flows.checks.prepare import prepare
+from flows.checks.prepared import Prepared
+from flows.config import ConfigError, FlowConfig
+from flows.durable.attempt import Attempt
+from flows.durable.earlier import end_earlier_attempts, hold
+from flows.durable.lost_states import revoke_lost_blocks
+from flows.durable.session_scope import SessionScope
+from tasks.events import emit
+from tasks.run_folder import RunFolder
+from whitney.client import WhitneyClient
+
+
+async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
+    """Check everything that can be checked without allocating; then take the run folder.
+
+    Raises:
+        ConfigError, DataError, RenderingError, ModelError: the run is ruled out, by what the message names.
+        WhitneyError: the gateway cannot be reached, or refuses the key.
+    """
+    client, inputs = await prepare(algorithm, config)
+    scope = SessionScope(client, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count)
+    try:
+        folder, lock = await _take_folder(client, inputs, scope)
+    except BaseException:
+        await client.aclose()
+        raise
+    facts = inputs.facts()
+    logger = get_run_logger()
+    logger.info("%s; run folder %s", inputs.data.description, folder.path)
+    for warning in facts["warnings"]:
+        logger.warning(warning)
+    emit("prepared", folder=str(folder.path), cycles=config.cycles, **facts)
+    return Attempt(inputs, client, folder, scope, lock)
+
+
+async def _take_folder(client: WhitneyClient, inputs: Prepared, scope: SessionScope) -> tuple[RunFolder, FileLock]:
+    """The run's folder, held by this attempt alone, with what it runs on record."""
+    config = inputs.config
+    with _writable(config):
+        folder = RunFolder.open(config.output_dir, config.name or flow_run.name, scope.flow_run_id)
+    await end_earlier_attempts(client, scope.flow_run_id, scope.attempt)
+    lock = await hold(folder)
+    try:
+        with _writable(config):
+            _record(inputs, folder, scope.attempt)
+        if scope.attempt > 1:
+            await revoke_lost_blocks(client, scope.flow_run_id)
+    except BaseException:
+        lock.release()
+        raise
+    return folder, lock
+
+
+def _record(inputs: Prepared, folder: RunFolder, attempt: int) -> None:
+    """config.json and heldout.jsonl; `drift` lists what has changed between attempts, where that was allowed."""
+    before, now = folder.read_config(), inputs.record(folder.flow_run_id)
+    drift = list(before.get("drift", []))
+    if "config" in before and (changed := require_no_drift(before, now)):
+        get_run_logger().warning("going on with what has changed since the run began:\n%s", in_lines(changed))
+        drift.append({"attempt": attempt, "changes": changed})
+    folder.write_config({**now, **({"drift": drift} if drift else {})})
+    folder.write_heldout(inputs.heldout_rows())
+
+
+@contextmanager
+def _writable(config: FlowConfig) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"output_dir = {str(config.output_dir)!r} cannot be written to: {error}") from error

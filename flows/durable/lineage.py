@@ -1,0 +1,43 @@
+"""The lineage: state after parent state, each cycle once; and how much of it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prefect.logging import get_run_logger
+
+from flows.durable.outcome import Block, BlockOutcome
+from whitney.client import WhitneyClient
+from whitney.errors import ApiError, WhitneyError
+
+
+def require_next(chain: Sequence[BlockOutcome], block: Block, outcome: BlockOutcome) -> None:
+    """Make sure that `outcome` is of `block`, and begins where the chain of those before it ends.
+
+    Raises:
+        RuntimeError: it does not. Prefect matches children by call order; were the order ever to differ, a cycle would
+            go untrained in a run that ends Completed.
+    """
+    found = (outcome.block, outcome.cycle, outcome.parent_state_id)
+    wanted = (block.index, block.numbers[-1], chain[-1].state_id if chain else None)
+    if found != wanted:
+        raise RuntimeError(
+            "the lineage is broken: (block, its last cycle, the state it starts from) is "
+            f"{found}, must be {wanted}. Please report this; nothing has been trained on it"
+        )
+
+
+async def let_go(client: WhitneyClient, chain: Sequence[BlockOutcome], keep: int | None) -> None:
+    """Delete the states of the block that has just ceased to be among the last `keep`: storage is billed too.
+
+    Two at least are kept (`keep_states` has it so): should the newest be lost, a Retry goes on from the one before.
+    A state that cannot be deleted is told, and left to the endpoint's own retention.
+    """
+    if keep is None or len(chain) <= keep:
+        return
+    for state_id in chain[-1 - keep].state_ids:
+        try:
+            await client.delete_state(state_id)
+        except WhitneyError as error:
+            if not (isinstance(error, ApiError) and error.status in (404, 410)):
+                get_run_logger().warning("state %s could not be deleted: %s", state_id, error)

@@ -1,0 +1,127 @@
+"""A finished block whose saved state is lost is no finished block: it is revoked, and trained again.
+
+Prefect hands a Retry the outcome of every completed child. When the state that such an outcome names has been truncated
+on disk, or deleted, the run could not go on from it, now or ever. So before anything runs, a Retry walks back from the
+newest block to the newest one whose states are complete, and takes the completion of what lies behind it back: those
+children are set to Crashed, which Prefect answers with new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterParentFlowRunId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.logging import get_run_logger
+from prefect.states import Crashed
+
+from flows.config import ConfigError
+from flows.durable.outcome import BlockOutcome, EvaluationOutcome, ExportOutcome
+from whitney.client import WhitneyClient
+from whitney.errors import ApiError
+
+PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A completed child of the flow run, and what it returned."""
+
+    flow_run_id: UUID
+    outcome: Any
+
+
+async def revoke_lost_blocks(client: WhitneyClient, flow_run_id: str) -> None:
+    """Make sure that the newest block a Retry will adopt can be gone on from.
+
+    Raises:
+        ConfigError: none can: the states have expired or were deleted. Or a finished block's result cannot be read.
+        WhitneyError: the endpoint cannot be asked.
+    """
+    children = await _completed_children(flow_run_id)
+    if any(isinstance(child.outcome, ExportOutcome) for child in children):
+        return  # all is trained and exported: no state is needed any more
+    blocks = sorted(
+        (child for child in children if isinstance(child.outcome, BlockOutcome)), key=lambda child: child.outcome.block
+    )
+    lost: list[tuple[Child, str]] = []
+    while blocks and (problem := await _problem(client, blocks[-1].outcome)):
+        lost.append((blocks.pop(), problem))
+    if not lost:
+        return
+    if not blocks and any(problem is GONE for _, problem in lost):
+        newest, why = lost[0]
+        raise ConfigError(
+            f"there is nothing left to go on from: state {newest.outcome.state_id} of cycle {newest.outcome.cycle + 1} "
+            f"{why}, and so are those before it. Start a new run; `keep_states` says how many states a run keeps, and "
+            "the endpoint's retention for how long (`whitney serve --keep-days`)"
+        )
+    measured = [
+        (child, "it measured one of these states")
+        for child in children
+        if isinstance(child.outcome, EvaluationOutcome) and child.outcome.when == "after"
+    ]
+    await _revoke(lost, measured, blocks[-1].outcome if blocks else None)
+
+
+GONE = "is gone (deleted, or past the endpoint's retention)"
+TRUNCATED = "is not complete: its file is not as it was saved"
+
+
+async def _problem(client: WhitneyClient, outcome: BlockOutcome) -> str | None:
+    for state_id in outcome.state_ids:
+        try:
+            state = await client.get_state(state_id)
+        except ApiError as error:
+            if error.status not in (404, 410):
+                raise
+            return GONE
+        if not state.complete:
+            return TRUNCATED
+    return None
+
+
+async def _completed_children(flow_run_id: str) -> list[Child]:
+    wanted = FlowRunFilter(
+        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[UUID(flow_run_id)]),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.COMPLETED])),
+    )
+    runs: list[FlowRun] = []
+    async with get_client() as api:
+        while page := await api.read_flow_runs(flow_run_filter=wanted, limit=PAGE, offset=len(runs)):
+            runs += page
+    return [Child(run.id, await _outcome(run)) for run in runs if run.state is not None and run.state.data is not None]
+
+
+async def _outcome(run: FlowRun) -> Any:
+    assert run.state is not None
+    try:
+        return await run.state.aresult(retry_result_failure=False)
+    except Exception as error:
+        raise ConfigError(
+            f"{run.name} is finished, and its result cannot be read here ({type(error).__name__}: {error}): press "
+            "Retry where the run began, or give its workers a result storage they share "
+            "(PREFECT_DEFAULT_RESULT_STORAGE_BLOCK)"
+        ) from error
+
+
+async def _revoke(
+    lost: Sequence[tuple[Child, str]], measured: Sequence[tuple[Child, str]], usable: BlockOutcome | None
+) -> None:
+    logger = get_run_logger()
+    going_on = f"state {usable.state_id} of cycle {usable.cycle + 1}" if usable else "the initial weights"
+    for child, why in lost:
+        logger.warning("state %s of cycle %d %s: skipped", child.outcome.state_id, child.outcome.cycle + 1, why)
+    logger.warning("going on from %s; %d finished blocks are trained again", going_on, len(lost))
+    async with get_client() as api:
+        for child, why in (*lost, *measured):
+            await api.set_flow_run_state(child.flow_run_id, Crashed(message=f"revoked by a Retry: {why}"), force=True)

@@ -1,0 +1,156 @@
+"""What a Retry does before it trains: earlier attempts, what has changed, and states that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from flow_probes import first_attempt, ledger, lines, lose_answer, retry, sessions_of
+from prefect.client.orchestration import get_client
+from tiny_configs import grpo_config
+
+import flows
+from flows.checks.drift import ALLOW_DRIFT
+from flows.config import ConfigError, GrpoConfig
+from gateway.launch import GatewayProcess
+from gateway.storage import DataDirectory
+from tasks.run_folder import RunFolder
+from whitney.client import WhitneyClient
+from whitney.errors import WhitneyError
+from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN
+from whitney.settings import WhitneySettings
+
+MEASURES_NOTHING = {"evaluation": {"enabled": False}}
+
+
+def config_of(folder: Path, **fields: Any) -> GrpoConfig:
+    return grpo_config(folder, **{"save_every": 1, "cycles": 4, **MEASURES_NOTHING, **fields})
+
+
+def states_of(folder: Path) -> list[dict[str, Any]]:
+    return lines(folder / "tiny-grpo" / "states.jsonl")
+
+
+async def fails_in_cycle_four(folder: Path, patch: pytest.MonkeyPatch, **fields: Any) -> UUID:
+    """A run with three finished blocks; its connection is mended again."""
+    mend = lose_answer(patch, "save_state", 4)
+    flow_run_id, state = await first_attempt(flows.grpo, config_of(folder, **fields))
+    mend()
+    assert state.is_failed()
+    return flow_run_id
+
+
+async def undisturbed(folder: Path, **fields: Any) -> str:
+    summary = await flows.grpo(config_of(folder, name="undisturbed", **fields))
+    return str(summary["adapter_sha256"])
+
+
+async def test_the_newest_complete_state_is_gone_on_from_and_the_skipped_one_is_named(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow_run_id = await fails_in_cycle_four(tmp_path, monkeypatch)
+    before = states_of(tmp_path)
+    file = DataDirectory(local.data_dir).file("state", before[-1]["state_id"])
+    file.write_bytes(file.read_bytes()[:1000])
+    with caplog.at_level(logging.WARNING):
+        state = await retry(flows.grpo, flow_run_id)
+    assert state.is_completed()
+    assert f"state {before[-1]['state_id']} of cycle 3 is not complete" in caplog.text
+    assert f"going on from state {before[-2]['state_id']} of cycle 2" in caplog.text
+    after = states_of(tmp_path)
+    assert [(one["block"], one["attempt"]) for one in after] == [(0, 1), (1, 1), (2, 2), (3, 2)]
+    assert [one["parent_state_id"] for one in after] == [None, *(one["state_id"] for one in after[:-1])]
+    assert ledger(local, flow_run_id, 2)["policy"]["save_state"] == 2
+    summary = await state.result()
+    assert summary["adapter_sha256"] == await undisturbed(tmp_path)
+
+
+async def test_a_retry_whose_states_are_all_gone_says_so_and_what_to_do(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow_run_id = await fails_in_cycle_four(tmp_path, monkeypatch)
+    async with WhitneyClient(WhitneySettings()) as client:
+        for row in states_of(tmp_path):
+            await client.delete_state(row["state_id"])
+    state = await retry(flows.grpo, flow_run_id)
+    with pytest.raises(ConfigError, match=r"nothing left to go on from: state \w+ of cycle 3 is gone.*keep_states"):
+        await state.result()
+    assert len(await sessions_of(flow_run_id)) == 1  # nothing was allocated
+
+
+async def test_only_the_last_states_are_kept(local: GatewayProcess, tmp_path: Path) -> None:
+    await flows.grpo(config_of(tmp_path, keep_states=2))
+    kept = []
+    async with WhitneyClient(WhitneySettings()) as client:
+        for row in states_of(tmp_path):
+            try:
+                kept.append((await client.get_state(row["state_id"])).state_id)
+            except WhitneyError:
+                kept.append(None)
+    assert kept == [None, None, *(row["state_id"] for row in states_of(tmp_path)[2:])]
+
+
+async def test_data_that_has_changed_is_refused_and_named_unless_it_is_meant(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "sums.jsonl"
+    rows = [f'{{"prompt": "{a}+{a}=", "answer": "{a + a}"}}' for a in range(12)]
+    data.write_text("\n".join(rows))
+    fields = {"data": {"source": str(data), "heldout_fraction": 0.0}}
+    flow_run_id = await fails_in_cycle_four(tmp_path, monkeypatch, **fields)
+    data.write_text("\n".join(rows[:-1]))
+    state = await retry(flows.grpo, flow_run_id)
+    with pytest.raises(ConfigError, match=r"data\.fingerprint: '\w+' → '\w+'"):
+        await state.result()
+    assert len(await sessions_of(flow_run_id)) == 1
+    monkeypatch.setenv(ALLOW_DRIFT, "1")
+    assert (await retry(flows.grpo, flow_run_id)).is_completed()
+    (drift,) = RunFolder.open(tmp_path, "tiny-grpo", str(flow_run_id)).read_config()["drift"]
+    assert drift["attempt"] == 3
+    assert list(drift["changes"]) == ["data.fingerprint"]
+
+
+async def test_a_new_attempt_closes_the_session_that_an_earlier_one_has_left_open(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow_run_id = await fails_in_cycle_four(tmp_path, monkeypatch)
+    labels = {FLOW_RUN: str(flow_run_id), ATTEMPT: "1", CREATE_KEY: "left"}
+    async with WhitneyClient(WhitneySettings()) as client:
+        await client.create_session(create_key=f"left:{flow_run_id}", labels=labels)
+    assert (await retry(flows.grpo, flow_run_id)).is_completed()
+    assert [(one.labels[ATTEMPT], one.status) for one in await sessions_of(flow_run_id)] == [
+        ("1", "closed"),
+        ("1", "closed"),
+        ("2", "closed"),
+    ]
+
+
+async def test_an_attempt_waits_for_an_earlier_one_that_is_still_at_work(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow_run_id = await fails_in_cycle_four(tmp_path, monkeypatch)
+    lock = RunFolder.open(tmp_path, "tiny-grpo", str(flow_run_id)).lock()
+    lock.acquire()
+    retried = asyncio.create_task(retry(flows.grpo, flow_run_id))
+    async with get_client() as api:
+        while (await api.read_flow_run(flow_run_id)).run_count < 2:
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(1)
+    assert len(await sessions_of(flow_run_id)) == 1
+    lock.release()
+    assert (await retried).is_completed()
+
+
+async def test_a_process_that_does_not_let_go_is_named_after_a_while(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.durable.earlier.HANDOVER_S", 0.5)
+    flow_run_id = await fails_in_cycle_four(tmp_path, monkeypatch)
+    with RunFolder.open(tmp_path, "tiny-grpo", str(flow_run_id)).lock():
+        state = await retry(flows.grpo, flow_run_id)
+    with pytest.raises(ConfigError, match=r"another process has been at work.*tiny-grpo/\.lock"):
+        await state.result()
