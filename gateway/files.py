@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.errors import GatewayError, conflict, not_found
@@ -24,6 +27,18 @@ class FileRules:
         self._ledger = parts.ledger
         self._data = parts.data
         self._clock = parts.clock
+        self.in_use: Counter[str] = Counter()
+        """Files that runs are being created from just now: a sweep passes them over."""
+
+    @contextmanager
+    def using(self, file_id: str) -> Iterator[None]:
+        """Keep a file from being swept meanwhile."""
+        self.in_use[file_id] += 1
+        try:
+            yield
+        finally:
+            self.in_use[file_id] -= 1
+            self.in_use += Counter()  # drops what has come down to zero
 
     def get(self, kind: str, file_id: str) -> tuple[FileRecord, Path]:
         """The record, and where the bytes should be.

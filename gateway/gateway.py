@@ -18,6 +18,7 @@ from gateway.ledger import Ledger
 from gateway.operations import OperationRules
 from gateway.parts import Parts, logger, report
 from gateway.providers.base import Provider
+from gateway.retention import Retention
 from gateway.runs import RunRules
 from gateway.scheduler import Gathering, Scheduler
 from gateway.sessions import SessionRules
@@ -36,6 +37,7 @@ class Gateway:
         rules: what is accepted, and the provider's name on the wire.
         reduction: "mean" emulates a backend whose losses are means over a request's trained tokens.
         session_ttl_s: seconds without a heartbeat after which a session is cancelled and closed; 0: never.
+        keep_days: days after which what nobody can need any more is deleted; 0: never. See `gateway.retention`.
         clock: Unix time; tests hand in their own.
     """
 
@@ -47,6 +49,7 @@ class Gateway:
         *,
         reduction: str = "sum",
         session_ttl_s: float = 1800.0,
+        keep_days: float = 30.0,
         gathering: Gathering | None = None,
         faults: Faults | None = None,
         clock: Callable[[], float] = time.time,
@@ -68,6 +71,7 @@ class Gateway:
         self.runs = RunRules(self._parts, self._executor, self.files)
         self.sessions = SessionRules(self._parts, self.runs)
         self.operations = OperationRules(self._parts, self.runs, self._executor)
+        self.retention = Retention(self._parts, self.files, keep_days)
         self._background: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -121,12 +125,15 @@ class Gateway:
         self._parts.doorbell.close()
 
     async def _sweep_forever(self) -> None:
-        while self._parts.session_ttl_s > 0:
-            await asyncio.sleep(min(_SWEEP_EVERY_S, max(0.05, self._parts.session_ttl_s / 4)))
+        ttl_s = self._parts.session_ttl_s
+        pause_s = min(_SWEEP_EVERY_S, max(0.05, ttl_s / 4)) if ttl_s > 0 else _SWEEP_EVERY_S
+        while True:
+            await asyncio.sleep(pause_s)
             try:
                 self.sessions.expire()
-            except sqlite3.Error as error:  # a full disk: the next sweep tries again
-                report("closing silent sessions", error)
+                await self.retention.sweep_when_due()
+            except (sqlite3.Error, OSError) as error:  # a full disk: the next sweep tries again
+                report("sweeping", error)
 
 
 def _report_end(task: asyncio.Task[None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.emulation import adapted, check_operation
-from gateway.errors import conflict, invalid, not_found
+from gateway.errors import GatewayError, conflict, invalid, not_found
 from gateway.execution import Executor
 from gateway.ledger import OperationRecord, RunRecord
 from gateway.parts import Parts
@@ -42,7 +42,7 @@ class OperationRules:
                     "seq_conflict",
                     f"seq_id {request.seq_id} of run {run_id} is taken by another {existing.kind}: it names one body",
                 )
-            return existing
+            return _kept(existing)
         queue = self._executor.live.get(run_id)
         if queue is None or queue.status != "active":
             raise not_active(run)
@@ -59,12 +59,12 @@ class OperationRules:
         return self.get(run_id, request.seq_id)
 
     def get(self, run_id: str, seq_id: int) -> OperationRecord:
-        """One operation, or 404."""
+        """One operation; 404 when there is none, 410 `result_expired` when it is no longer known what it answered."""
         record = self._ledger.operations.get(run_id, seq_id)
         if record is None:
             self._runs.get(run_id)
             raise not_found("operation", f"{seq_id} of run {run_id}")
-        return record
+        return _kept(record)
 
     async def wait(self, run_id: str, seq_id: int, wait_s: float) -> OperationRecord:
         """One operation, when it has ended or `wait_s` is over."""
@@ -100,3 +100,14 @@ class OperationRules:
         now = asyncio.get_running_loop().time()
         queue.accept(QueuedOperation(request.seq_id, request.kind, sampler_id, sequences, now))
         self._scheduler.wake()
+
+
+def _kept(record: OperationRecord) -> OperationRecord:
+    if record.expired:
+        raise GatewayError(
+            410,
+            "result_expired",
+            f"operation {record.seq_id} ({record.kind}) of run {record.run_id} succeeded, and its result is no longer "
+            "kept: its session was closed longer ago than this server remembers (--keep-days)",
+        )
+    return record

@@ -43,6 +43,12 @@ class GatewayOptions(BaseModel):
     session_ttl_s: float = Field(
         1800.0, ge=0, description="Silence in seconds after which a session is cancelled and closed; 0: never."
     )
+    keep_days: float = Field(
+        30.0,
+        ge=0,
+        description="Days that states, artifacts and results of closed sessions are kept while no open session's "
+        "flow run could need them; 0: for ever.",
+    )
     faults: Path | None = Field(None, description="File of scripted faults, for tests.")
     max_body_mb: float = Field(64.0, gt=0, description="Largest request body after decompression.")
     delays: Annotated[Delays, Parameter(show=False)] = Field(

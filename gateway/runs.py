@@ -162,8 +162,14 @@ class RunRules:
             )
 
     async def _allocate(self, session_id: str, body: str, request: CreateRun, spec: RunSpec) -> RunRecord:
-        if request.initial is not None:
-            await self._files.verify(*_named(request.initial))
+        if request.initial is None:
+            return await self._allocated(session_id, body, request, spec)
+        kind, file_id = _named(request.initial)
+        with self._files.using(file_id):
+            await self._files.verify(kind, file_id)
+            return await self._allocated(session_id, body, request, spec)
+
+    async def _allocated(self, session_id: str, body: str, request: CreateRun, spec: RunSpec) -> RunRecord:
         async with self._executor.provider_turn():
             try:
                 await self._provider.create_run(spec)

@@ -123,6 +123,7 @@ async def started_gateway(options: GatewayOptions, data: DataDirectory, faults: 
                     RULES[rules],
                     reduction=options.reduction,
                     session_ttl_s=options.session_ttl_s,
+                    keep_days=options.keep_days,
                     gathering=Gathering(most_sequences=options.max_batch_sequences),
                     faults=faults,
                 )

@@ -166,6 +166,22 @@ class Operations:
             )
             self.database.execute("UPDATE operations SET status = 'cancelled', payload = NULL WHERE status = 'queued'")
 
+    def runs_with_results_of_before(self, closed_before: float) -> list[str]:
+        """Runs of sessions that were closed before that moment, of which results are still kept."""
+        rows = self.database.all(
+            "SELECT run_id FROM runs JOIN sessions USING (session_id) WHERE sessions.status = 'closed'"
+            " AND coalesce(closed_at, heartbeat_at) < ? AND EXISTS (SELECT 1 FROM operations"
+            "  WHERE operations.run_id = runs.run_id AND operations.result IS NOT NULL)",
+            closed_before,
+        )
+        return [row["run_id"] for row in rows]
+
+    def drop_results(self, run_id: str) -> int:
+        """Forget what a run's operations answered, and nothing else; how many there were."""
+        return self.database.execute(
+            "UPDATE operations SET result = NULL WHERE run_id = ? AND result IS NOT NULL", run_id
+        )
+
 
 def _record(row: sqlite3.Row) -> OperationRecord:
     return OperationRecord(

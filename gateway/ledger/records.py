@@ -64,6 +64,11 @@ class OperationRecord:
         """Whether it has ended, one way or another."""
         return self.status in TERMINAL_OPERATION
 
+    @property
+    def expired(self) -> bool:
+        """Whether it succeeded and its result has been dropped; every result is at least `{}`."""
+        return self.status == "succeeded" and self.result is None
+
     def on_the_wire(self) -> dict[str, object]:
         """The wire's `Operation`. A result may hold a million numbers: its JSON is passed through unread."""
         return {
