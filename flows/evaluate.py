@@ -57,6 +57,7 @@ async def evaluate(
         greedy_accuracy=_accuracy(greedy),
         finished_fraction=sum(s["stop_reason"] == "stop" for s in sequences) / len(sequences) if sequences else None,
         **measured,
+        attempt=attempt.scope.attempt,
         usage=attempt.scope.meter.take(),
     )
     attempt.folder.write_samples(f"evaluation-{when}", [row for group in drawn for row in group.sample_rows()])

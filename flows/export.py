@@ -33,6 +33,7 @@ async def export(attempt: Attempt, start: Start) -> ExportOutcome:
         artifact_id=artifact_id,
         path=str(attempt.folder.adapter_dir),
         sha256=digest,
+        attempt=attempt.scope.attempt,
         usage=attempt.scope.meter.take(),
     )
     emit("exported", path=outcome.path, sha256=digest)

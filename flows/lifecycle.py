@@ -20,6 +20,7 @@ from prefect.runtime import flow_run as current_flow_run
 
 from tasks.credentials import settings_for
 from tasks.events import emit
+from tasks.verdicts import publish_verdicts
 from whitney.errors import WhitneyError
 from whitney.labels import FLOW_RUN
 from whitney.lifecycle import close_sessions
@@ -60,6 +61,7 @@ def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state
         return
     for verdict in verdicts:
         tell(verdict.message, closed=verdict.closed, session_id=verdict.session_id)
+    publish_verdicts(str(flow_run.id), verdicts)
 
 
 def tell(message: str, *, closed: bool, session_id: str | None = None) -> None:

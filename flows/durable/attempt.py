@@ -15,7 +15,7 @@ from filelock import FileLock
 from prefect.logging import get_run_logger
 
 from flows.checks.prepared import Prepared
-from flows.durable.lineage import let_go, require_next
+from flows.durable.lineage import let_go, redone_in, require_next
 from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Row, Start
 from flows.durable.session_scope import POLICY, RunSpec, SessionScope
 from flows.durable.summary import summarize
@@ -27,6 +27,7 @@ from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.errors import WhitneyError
 from whitney.labels import FLOW_RUN
+from whitney.types import Session
 
 
 class Attempt:
@@ -151,12 +152,12 @@ class Attempt:
         emit("block_saved", cycle=outcome.cycle, state_id=outcome.state_id)
         return outcome
 
-    async def _open_sessions(self) -> int | None:
-        """Sessions of this flow run that are still open, of any attempt; None when the endpoint does not say."""
+    async def _sessions(self) -> list[Session] | None:
+        """This flow run's sessions, of every attempt, open or closed; None when the endpoint does not say."""
         try:
-            return len(await self.client.list_sessions(label=(FLOW_RUN, self.scope.flow_run_id), status="open"))
+            return await self.client.list_sessions(label=(FLOW_RUN, self.scope.flow_run_id))
         except WhitneyError as error:  # everything is trained, exported and closed: not worth failing for
-            get_run_logger().warning("cannot tell whether a session is still open: %s", error)
+            get_run_logger().warning("cannot tell what was billed, nor whether a session is still open: %s", error)
             return None
 
     async def finish(
@@ -164,6 +165,7 @@ class Attempt:
     ) -> dict[str, Any]:
         """Close the session, then write and publish the summary."""
         await self.scope.close()
+        sessions = await self._sessions()
         summary = {
             **summarize(self.inputs.algorithm, self.config, self.rows, before=before, after=after, adapter=adapter),
             "run_folder": str(self.folder.path),
@@ -172,7 +174,8 @@ class Attempt:
             "stopped": self.stopped,
             "state_id": self.chain[-1].state_id,
             "seconds": round(time.monotonic() - self._began, 1),
-            "open_sessions": await self._open_sessions(),
+            "open_sessions": None if sessions is None else sum(session.status == "open" for session in sessions),
+            "redone": None if sessions is None else redone_in(sessions, self.chain, before, after, adapter).as_json(),
         }
         if not summary["operations"].get("optim_step"):
             get_run_logger().warning(

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from prefect.logging import get_run_logger
 
-from flows.durable.outcome import Block, BlockOutcome
+from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome
+from tasks.lineage import Redone, billed_by_attempt, redone
 from whitney.client import WhitneyClient
 from whitney.errors import ApiError, WhitneyError
+from whitney.types import Session
 
 
 def require_next(chain: Sequence[BlockOutcome], block: Block, outcome: BlockOutcome) -> None:
@@ -41,3 +43,13 @@ async def let_go(client: WhitneyClient, chain: Sequence[BlockOutcome], keep: int
         except WhitneyError as error:
             if not (isinstance(error, ApiError) and error.status in (404, 410)):
                 get_run_logger().warning("state %s could not be deleted: %s", state_id, error)
+
+
+def redone_in(
+    sessions: Sequence[Session],
+    chain: Sequence[BlockOutcome],
+    *others: EvaluationOutcome | ExportOutcome | None,
+) -> Redone:
+    """What all attempts were billed beyond the blocks, evaluations and the export that the run is made of."""
+    blocks = [(outcome.attempt, row) for outcome in chain for row in outcome.rows]
+    return redone(billed_by_attempt(sessions), [*blocks, *((one.attempt, one.usage) for one in others if one)])

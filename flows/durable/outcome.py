@@ -93,6 +93,7 @@ class EvaluationOutcome(BaseModel):
     loss: float | None = None
     margin: float | None = None
     preference_accuracy: float | None = None
+    attempt: int
     usage: Row
 
 
@@ -104,4 +105,5 @@ class ExportOutcome(BaseModel):
     artifact_id: str
     path: str
     sha256: str
+    attempt: int
     usage: Row

@@ -18,11 +18,12 @@ from flows.lifecycle import HOOK_DEADLINE_S, tell, tell_progress
 from tasks.events import emit
 from tasks.run import Meter, Run
 from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
+from tasks.verdicts import publish_verdicts
 from whitney.client import WhitneyClient
 from whitney.errors import WhitneyError
 from whitney.heartbeat import beat
 from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_FLOW_RUN
-from whitney.lifecycle import close_sessions, could_not_close
+from whitney.lifecycle import Verdict, close_sessions, could_not_close
 from whitney.types import CreateRun, Initial, LoraConfig
 
 POLICY = "policy"
@@ -149,8 +150,9 @@ class SessionScope:
         except WhitneyError as error:  # told, not raised: it must not hide why the run is being abandoned
             known = ", ".join(self._sessions.values())
             name = known or f"the session labelled {CREATE_KEY}={self.create_key}"
-            tell(could_not_close(name, str(error)), closed=False)
-            return
+            verdicts = [Verdict(name, False, {}, 0.0, could_not_close(name, str(error)))]
+        else:
+            self._sessions, self._requested = {}, False
         for verdict in verdicts:
             tell(verdict.message, closed=verdict.closed, session_id=verdict.session_id)
-        self._sessions, self._requested = {}, False
+        await asyncio.to_thread(publish_verdicts, self.flow_run_id, verdicts)

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from flow_probes import first_attempt, ledger, lines, lose_answer, retry, sessions_of
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from tiny_configs import grpo_config
 
 import flows
@@ -19,6 +20,7 @@ from flows.config import ConfigError, GrpoConfig
 from gateway.launch import GatewayProcess
 from gateway.storage import DataDirectory
 from tasks.run_folder import RunFolder
+from tasks.verdicts import KEY
 from whitney.client import WhitneyClient
 from whitney.errors import WhitneyError
 from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN
@@ -67,6 +69,9 @@ async def test_the_newest_complete_state_is_gone_on_from_and_the_skipped_one_is_
     assert ledger(local, flow_run_id, 2)["policy"]["save_state"] == 2
     summary = await state.result()
     assert summary["adapter_sha256"] == await undisturbed(tmp_path)
+    # Cycle 3 was trained twice; the save of cycle 4 was executed, and only its answer was lost.
+    assert summary["redone"]["by_kind"]["save_state"] == 2
+    assert list(summary["redone"]["by_attempt"]) == ["1"]
 
 
 async def test_a_retry_whose_states_are_all_gone_says_so_and_what_to_do(
@@ -80,6 +85,22 @@ async def test_a_retry_whose_states_are_all_gone_says_so_and_what_to_do(
     with pytest.raises(ConfigError, match=r"nothing left to go on from: state \w+ of cycle 3 is gone.*keep_states"):
         await state.result()
     assert len(await sessions_of(flow_run_id)) == 1  # nothing was allocated
+
+
+async def test_how_a_failed_attempts_session_ended_is_an_artifact_of_the_flow_run(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow_run_id = await fails_in_cycle_four(tmp_path, monkeypatch)
+    of_this_run = ArtifactFilter(
+        flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id]), key=ArtifactFilterKey(any_=[KEY])
+    )
+    async with get_client() as api:
+        (artifact,) = await api.read_artifacts(artifact_filter=of_this_run)
+    (session,) = await sessions_of(flow_run_id)
+    (run,) = session.runs
+    assert run.status in ("cancelled", "failed")
+    assert f"run {run.run_id} {run.status}, terminal after" in str(artifact.data)
+    assert f"session {session.session_id} closed" in str(artifact.data)
 
 
 async def test_only_the_last_states_are_kept(local: GatewayProcess, tmp_path: Path) -> None:
