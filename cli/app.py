@@ -68,8 +68,8 @@ def run_command(arguments: Sequence[str]) -> int:
         return int(app(arguments, exit_on_error=False, print_error=False) or 0)
     except CycloptsError as error:
         return _say(f"{_told(error)}\nSee: whitney --help", USER_MISTAKE)
-    except KeyboardInterrupt:
-        return _say("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as error:  # its words, if it has any, say how to go on
+        return _say("\n".join(["interrupted", *map(str, error.args)]), INTERRUPTED)
     except BrokenPipeError:  # `whitney doctor | head`
         sys.stderr.close()
         return 1

@@ -19,6 +19,7 @@ from cli.prefect_setup import configure
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from cli.run_data import PrefectAt
     from cli.terminal import Say
     from flows.config import FlowConfig
 
@@ -51,14 +52,15 @@ def demo(
     require_local_extra()
     from rich.console import Console
 
-    from cli.endpoint import PROJECT_DATA
     from cli.prefect_server import STANDARD_PORT, free_port, prefect_server, project_server_environment, wait_until_up
+    from cli.run_data import PROJECT_DATA, PrefectAt
     from cli.terminal import sayer
 
     console = Console()
     say = sayer(console)
     port = free_port(STANDARD_PORT)
     environment = project_server_environment(PROJECT_DATA / "prefect", port)
+    prefect = PrefectAt(environment["PREFECT_API_URL"], PROJECT_DATA / "prefect")
     os.environ.update(environment)  # before Prefect is imported: it reads them once
     configure(verbose=verbose)
     log = PROJECT_DATA / "prefect-server.log"
@@ -66,7 +68,7 @@ def demo(
     with interruptible(), prefect_server(environment, log) as server:
         say(f"Prefect UI: http://127.0.0.1:{port}  (up in a few seconds)")
         try:
-            _demonstrate(config, seed, console, lambda: wait_until_up(server, environment, log))
+            _demonstrate(config, seed, console, prefect, lambda: wait_until_up(server, environment, log))
         except RunFailedError as error:
             if not stay:
                 raise RunFailedError(f"{error}\nthe UI ends with the demo; --keep-open leaves it up") from error
@@ -78,18 +80,21 @@ def demo(
     return 0
 
 
-def _demonstrate(config: Path, seed: int | None, console: Console, wait_for_prefect: Callable[[], None]) -> None:
+def _demonstrate(
+    config: Path, seed: int | None, console: Console, prefect: PrefectAt, wait_for_prefect: Callable[[], None]
+) -> None:
     """Train with a gateway of our own, and say what came of it. The gateway starts while the Prefect server does."""
     from cli.endpoint import embedded_gateway
+    from cli.run_data import Endpoints
     from cli.terminal import sayer
     from cli.training import show_summary, train
     from flows.load_config import load_config
 
     say = sayer(console)
     algorithm, checked = load_config(config, [] if seed is None else [f"seed={seed}"])
-    with embedded_gateway(checked.model.name, checked.model.provider, say=say):
+    with embedded_gateway(checked.model.name, checked.model.provider, say=say) as whitney:
         wait_for_prefect()
-        summary = train(algorithm, checked, console)
+        summary = train(algorithm, checked, console, Endpoints.of(prefect, whitney))
     console.rule()
     show_summary(summary, console)
     for line in what_was_learned(summary, Path(summary["run_folder"]), checked):

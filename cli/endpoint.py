@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,33 +11,39 @@ from pathlib import Path
 
 from cli.failures import CommandFailedError
 from cli.local_extra import require_local_extra
+from cli.run_data import WhitneyAt, run_data
 from cli.terminal import Say
 from whitney.client import WhitneyClient
 from whitney.errors import NoEndpointError
 from whitney.settings import WhitneySettings, resolve_settings
 
-PROJECT_DATA = Path(".whitney")
 STARTUP_S = 180.0
 GREETING_S = 15.0
+LETTING_GO_S = 30.0
+LOOK_EVERY_S = 0.25
 VARIABLES = ("WHITNEY_BASE_URL", "WHITNEY_API_KEY")
 
 
 @contextmanager
-def endpoint(model: str, provider: str, *, embedded: bool | None, say: Say) -> Iterator[None]:
-    """Make sure that Whitney answers while the block runs.
+def endpoint(
+    model: str, provider: str, *, embedded: bool | None, say: Say, former: Path | None = None
+) -> Iterator[WhitneyAt]:
+    """Make sure that Whitney answers while the block runs, and say where.
 
-    `embedded` True: always a gateway of one's own; False: never; None: only when there is no other.
+    `embedded` True: always a gateway of one's own; False: never; None: only when there is no other. `former` is the
+    data folder of the gateway that an earlier attempt of the run had of its own: its states are there, nowhere else.
 
     Raises:
         ConfigurationError: there is none, and none may be started; or what is configured cannot be used.
         WhitneyError: it does not answer, or refuses the key. Better known now than after a flow run has begun.
     """
-    if embedded or (embedded is None and not _configured()):
-        with embedded_gateway(model, provider, say=say):
-            yield
+    if former is not None or embedded or (embedded is None and not _configured()):
+        with embedded_gateway(model, provider, say=say, former=former) as whitney:
+            yield whitney
     else:
-        asyncio.run(_greet(resolve_settings(), say))
-        yield
+        settings = resolve_settings()
+        asyncio.run(_greet(settings, say))
+        yield WhitneyAt(settings.base_url)
 
 
 async def _greet(settings: WhitneySettings, say: Say) -> None:
@@ -60,10 +65,10 @@ def _configured() -> bool:
 
 
 @contextmanager
-def embedded_gateway(model: str, provider: str, *, say: Say) -> Iterator[None]:
+def embedded_gateway(model: str, provider: str, *, say: Say, former: Path | None = None) -> Iterator[WhitneyAt]:
     """A gateway for as long as the block runs, named by the environment of this process and its children.
 
-    Its data folder goes with it, so saved states do too; after an error it stays, for its log to be read.
+    Its data folder goes with it, so saved states do too; after an error it stays, to go on from: as `former`.
 
     Raises:
         UsageError: the gateway's dependencies are not installed.
@@ -75,10 +80,11 @@ def embedded_gateway(model: str, provider: str, *, say: Say) -> Iterator[None]:
     from gateway.launch import LaunchError, start_gateway
 
     models.resolve(model, progress=say)  # here, where the download's progress can be seen
-    data_dir = PROJECT_DATA / "gateways" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    say(f"Starting an embedded gateway with {model} for this run (data in {data_dir})")
-    former = {name: os.environ.get(name) for name in VARIABLES}
-    with ExitStack() as stack:
+    former_variables = {name: os.environ.get(name) for name in VARIABLES}
+    with run_data("gateways", former) as data_dir, ExitStack() as stack:
+        say(f"Starting {'the' if former else 'an'} embedded gateway with {model} for this run (data in {data_dir})")
+        if former is not None:
+            _wait_until_let_go(data_dir)
         try:
             gateway = stack.enter_context(
                 start_gateway(data_dir, provider=provider, models=(model,), timeout_s=STARTUP_S)
@@ -87,11 +93,32 @@ def embedded_gateway(model: str, provider: str, *, say: Say) -> Iterator[None]:
             raise CommandFailedError(str(error)) from error
         os.environ.update(zip(VARIABLES, (gateway.base_url, gateway.api_key), strict=True))
         try:
-            yield
+            yield WhitneyAt(gateway.base_url, data_dir)
         finally:
-            for name, value in former.items():
+            for name, value in former_variables.items():
                 _restore(name, value)
-    shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def _wait_until_let_go(data_dir: Path) -> None:
+    """A gateway whose command was killed notices it, and takes a moment to stop.
+
+    Raises:
+        CommandFailedError: it does not.
+    """
+    from gateway.storage import DataDirectory, DataDirectoryError
+
+    deadline = time.monotonic() + LETTING_GO_S
+    while True:
+        directory = DataDirectory(data_dir)
+        try:
+            directory.open()
+        except DataDirectoryError as error:
+            if time.monotonic() > deadline:
+                raise CommandFailedError(str(error)) from error
+            time.sleep(LOOK_EVERY_S)
+        else:
+            directory.close()
+            return
 
 
 def _restore(name: str, value: str | None) -> None:

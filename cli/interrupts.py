@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do to a run: the first closes its session, a third leaves it."""
+"""What Ctrl-C and SIGTERM do to a run: the first press closes its session in good order, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import contextvars
 import os
 import signal
-from collections.abc import Callable, Coroutine, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -18,12 +19,18 @@ from cli.terminal import Say
 
 R = TypeVar("R")
 
-CLOSING = "interrupted: closing the session"
-STILL_CLOSING = "still closing the session; once more to leave it (it may go on billing)"
+CLOSING = "interrupted: cancelling the run and closing its session; once more ends this at once and leaves them"
+LEFT = "whitney: ended at once"
+
+# One press arrives twice, within milliseconds, where the process was started by another that passes signals on (make,
+# uv): the terminal sends it to the whole group. Nobody presses twice on purpose so fast.
+SAME_PRESS_S = 0.5
+
+SHOW_CURSOR = b"\x1b[?25h"
 
 
 def run_until_interrupted(
-    flow_run: Coroutine[Any, Any, R], *, say: Say, session: Callable[[], str | None] = lambda: None
+    flow_run: Coroutine[Any, Any, R], *, say: Say, left: Callable[[], Iterable[str]] = tuple
 ) -> R:
     """Run a coroutine to its end; its result.
 
@@ -31,81 +38,86 @@ def run_until_interrupted(
     raises wherever the process happens to be — the second time in the middle of closing a session, or inside the
     event loop itself, which then never ends. Outside the main thread Prefect leaves signals alone.
 
+    After an interrupt the signals stay with this: what follows, stopping servers, takes a while, and a second press
+    ends that as well. `cli.failures.interruptible`, around it all, gives them back.
+
     Args:
-        flow_run: what to run; the first signal cancels it.
+        flow_run: what to run; the first press cancels it.
         say: prints a line.
-        session: the id of the open session, as far as it is known.
+        left: what an end here and now would leave, and what to do about it: a line each.
 
     Raises:
         KeyboardInterrupt: a signal came, and the coroutine has ended without a result.
     """
-    interruption = _Interruption(say, session)
+    interruption = _Interruption(say, left)
     context = contextvars.copy_context()
     with interruption.hears_signals(), ThreadPoolExecutor(1, thread_name_prefix="flow") as thread:
         running = thread.submit(context.run, asyncio.run, interruption.wraps(flow_run))
         try:
             return running.result()
         except BaseException as error:
-            if interruption.count:
+            if interruption.pressed:
                 raise KeyboardInterrupt from error
             raise
 
 
 class _Interruption:
-    """Counts signals in the main thread, and cancels a task that runs in another."""
+    """Tells presses apart in the main thread, and cancels a task that runs in another."""
 
-    def __init__(self, say: Say, session: Callable[[], str | None]) -> None:
-        self.count = 0
+    def __init__(self, say: Say, left: Callable[[], Iterable[str]]) -> None:
+        self._first_at: float | None = None
         self._say = say
-        self._session = session
+        self._left = left
         self._cancel: Callable[[], object] | None = None
 
+    @property
+    def pressed(self) -> bool:
+        """Whether a signal has come."""
+        return self._first_at is not None
+
     async def wraps(self, flow_run: Coroutine[Any, Any, R]) -> R:
-        """Run it as a task that a signal can cancel; once, since a second time would cancel the closing."""
+        """Run it as a task that a press can cancel."""
         task = asyncio.ensure_future(flow_run)
         loop = asyncio.get_running_loop()
-        cancelled = False
-
-        def cancel_once() -> None:
-            nonlocal cancelled
-            if not cancelled:
-                cancelled = True
-                task.cancel()
-
-        self._cancel = lambda: loop.call_soon_threadsafe(cancel_once)
-        if self.count:  # the signal was faster than this thread
-            cancel_once()
+        self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+        if self.pressed:  # the signal was faster than this thread
+            task.cancel()
         return await task
 
     @contextmanager
     def hears_signals(self) -> Iterator[None]:
-        """Take both signals while the block runs."""
+        """Take both signals while the block runs and, once one has come, from then on."""
         numbers = (signal.SIGINT, signal.SIGTERM)
         former = {number: signal.signal(number, self._heard) for number in numbers}
         try:
             yield
         finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
+            if not self.pressed:
+                for number, handler in former.items():
+                    signal.signal(number, handler)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
-        self.count = count = self.count + 1  # the next signal may come before this one has been dealt with
-        if count > 2:
-            self._leave()
+        now = time.monotonic()
+        if self._first_at is not None:
+            if now - self._first_at >= SAME_PRESS_S:
+                self._leave()
+            return
+        self._first_at = now
         with suppress(RuntimeError):  # the loop has just closed
-            if count == 1 and self._cancel is not None:
+            if self._cancel is not None:
                 self._cancel()
-        line = CLOSING if count == 1 else STILL_CLOSING
         try:
-            self._say(line)
-        except RuntimeError:  # in the midst of writing the line about the signal before
-            _write(line)
+            self._say(CLOSING)
+        except RuntimeError:  # the signal came in the midst of writing another line
+            _write(CLOSING)
 
     def _leave(self) -> None:
         """End the process here and now, without waiting for any thread or lock."""
-        session = self._session()
-        left = f"session {session}: `whitney reap --session {session}` closes it" if session else "no known session"
-        _write(f"whitney: left {left}")
+        if os.isatty(1):  # a bar that is torn off has hidden it
+            with suppress(OSError):
+                os.write(1, SHOW_CURSOR + b"\n")
+        for line in (LEFT, *self._left()):
+            _write(line)
         kill_temporary_server()
         os._exit(INTERRUPTED)
 

@@ -1,4 +1,4 @@
-"""A Prefect server of the project's own: its database in the project, on loopback, gone with the command."""
+"""A Prefect server of the project's own: its database in the project, on loopback, stopped with the command."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.error import URLError
 from urllib.request import urlopen
 
 from cli.failures import CommandFailedError
 from cli.prefect_setup import deliver
+from cli.run_data import PrefectAt, run_data
 from cli.terminal import Say
 from tasks.prefect_server import SERVER_SETTINGS
 
@@ -26,6 +26,8 @@ STANDARD_PORT = 4200
 STARTUP_S = 180.0
 STOP_S = 15.0
 DELIVERY_S = 30.0
+ENDING_S = 20.0
+LOOK_EVERY_S = 0.25
 LOG_LINES = 5
 
 
@@ -93,26 +95,67 @@ def prefect_server(environment: dict[str, str], log: Path) -> Iterator[subproces
 
 
 @contextmanager
-def prefect_api(say: Say) -> Iterator[None]:
-    """Prefect's API for as long as the block runs: the one that is configured, else a temporary server.
+def prefect_api(say: Say, former: PrefectAt | None = None) -> Iterator[PrefectAt]:
+    """Prefect's API for as long as the block runs: the one that is configured, else a server for this run.
+
+    `former` is what an earlier attempt of the run had. If that was a server of its own, it is started on its home
+    again, whatever is configured: the flow run is there, and nowhere else.
 
     Prefect would start a temporary one itself, but in the terminal's process group: Ctrl-C would end it before the run
     that needs it to close its session, and every request of that run would wait for a server that is gone.
 
-    A temporary one has no UI as far as this process is told: a link to a page in it is dead when it is followed.
-    """
-    from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
+    A server of the run's own has no UI as far as this process is told: a link to a page in it is dead when it is
+    followed. Persisted results lie in its home, too: without them its database is worth nothing.
 
-    if PREFECT_API_URL.value():
-        yield
-        return
-    with TemporaryDirectory(prefix="whitney-prefect-") as folder:
-        environment, log = project_server_environment(Path(folder), free_port()), Path(folder) / "server.log"
-        say("Starting a Prefect server for this run (set PREFECT_API_URL to use one that stays)")
-        with prefect_server(environment, log) as server:
-            wait_until_up(server, environment, log)
-            with temporary_settings({PREFECT_API_URL: environment["PREFECT_API_URL"], PREFECT_UI_URL: ""}):
-                yield
+    Raises:
+        PrefectServerError: there is none, or it does not answer.
+    """
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    if former is not None and former.home is not None:
+        with _server_of_the_run(say, former) as prefect:
+            yield prefect
+    elif configured := PREFECT_API_URL.value():
+        yield PrefectAt(configured)
+    elif former is not None:
+        if not is_up(former.api_url):
+            raise PrefectServerError(f"{former.api_url}, the run's Prefect API, does not answer: start it again")
+        with temporary_settings({PREFECT_API_URL: former.api_url}):
+            yield former
+    else:
+        with _server_of_the_run(say) as prefect:
+            yield prefect
+
+
+@contextmanager
+def _server_of_the_run(say: Say, former: PrefectAt | None = None) -> Iterator[PrefectAt]:
+    from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, PREFECT_UI_URL, temporary_settings
+
+    with ExitStack() as stack:
+        home = stack.enter_context(run_data("prefect", former.home if former else None)).resolve()
+        if former is not None and not _ends(former):
+            url = former.api_url  # `whitney demo` leaves its server up, for its pages
+        else:
+            environment, log = project_server_environment(home, free_port()), home / "server.log"
+            url = environment["PREFECT_API_URL"]
+            if former is None:
+                say("Starting a Prefect server for this run (set PREFECT_API_URL to use one that stays)")
+            else:
+                say(f"Starting the Prefect server of this run (its home is {home})")
+            wait_until_up(stack.enter_context(prefect_server(environment, log)), environment, log)
+        settings = {PREFECT_API_URL: url, PREFECT_LOCAL_STORAGE_PATH: home / "storage", PREFECT_UI_URL: ""}
+        stack.enter_context(temporary_settings(settings))
+        yield PrefectAt(url, home)
+
+
+def _ends(server: PrefectAt) -> bool:
+    """Whether the run's server has ended; one whose command was killed takes a moment to."""
+    deadline = time.monotonic() + ENDING_S
+    while home_of_server(server.api_url) == server.home:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_EVERY_S)
+    return True
 
 
 def wait_until_up(
@@ -135,7 +178,7 @@ def wait_until_up(
             raise PrefectServerError(
                 f"the Prefect server at {url} does not answer after {timeout_s:g} s; its log ends:\n{_tail(log)}"
             )
-        time.sleep(0.25)
+        time.sleep(LOOK_EVERY_S)
 
 
 def home_of_server(api_url: str) -> Path | None:

@@ -15,13 +15,19 @@ from tasks.events import Event
 
 
 class RunProgress:
-    """A listener for `tasks.events`; also remembers what an error message needs to know."""
+    """A listener for `tasks.events`; also remembers what an error message needs to know.
+
+    `allocated`: something may have been billed. `asking`: a session has been asked for, and its id is not known yet.
+    `sessions`: ids of those that are open.
+    """
 
     def __init__(self, console: Console) -> None:
         self.say = sayer(console)
         self.allocated = False
-        self.session: str | None = None
+        self.asking = False
+        self.sessions: dict[str, None] = {}  # a set that keeps the order they were opened in
         self.folder: str | None = None
+        self._adopted = 0  # cycles that an earlier attempt has trained
         self._done = 0
         self._tokens = 0
         self._began: float | None = None
@@ -53,20 +59,25 @@ class RunProgress:
         facts = event.facts
         if event.kind == "prepared":
             self._prepared(facts)
+        elif event.kind == "session_requested":
+            self.allocated = self.asking = True
+        elif event.kind == "session_created":
+            self.asking = False
+            self.sessions[str(facts["session_id"])] = None
+        elif event.kind == "session_closed":
+            self.sessions.pop(str(facts["session_id"]), None)
         elif event.kind == "session_opened":
-            self.allocated = True
-            self.session = str(facts["session_id"])
-            self.say(f"Session {facts['session_id']}, run {facts['run_id']}")
+            going_on = f", going on after cycle {self._adopted}" if self._adopted else ""
+            self.say(f"Session {facts['session_id']}, run {facts['run_id']}{going_on}")
         elif event.kind == "evaluated":
             self.say(f"Held out, {facts['when']} training: {measured(facts)}")
         elif event.kind == "cycle":
             self._cycle(int(facts["cycle"]), int(facts["cycles"]), facts["metrics"])
+        elif event.kind == "block_saved" and not self._done:
+            self._adopt(int(facts["cycle"]) + 1)
         elif event.kind == "exported":
             self.say(f"Adapter in {facts['path']}")
-        elif event.kind == "closed":
-            self.allocated = True  # also where the session was opened and its run could not be
-            if facts["closed"]:
-                self.session = None
+        elif event.kind in ("closing", "closed"):
             self.say(str(facts["message"]))
 
     def _prepared(self, facts: Mapping[str, Any]) -> None:
@@ -79,6 +90,11 @@ class RunProgress:
         )
         if self._bar:
             self._task = self._bar.add_task(str(facts["algorithm"]), total=facts["cycles"], facts="")
+
+    def _adopt(self, cycles: int) -> None:
+        self._adopted = cycles
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, completed=cycles)
 
     def _cycle(self, cycle: int, cycles: int, metrics: Mapping[str, Any]) -> None:
         now = time.monotonic()

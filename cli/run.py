@@ -1,64 +1,92 @@
-"""`whitney run`: train what a configuration says."""
+"""`whitney run`: train what a configuration says, or go on with a run that did not end well."""
 
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from cli.failures import interruptible
+from cli.failures import UsageError, interruptible
 from cli.prefect_setup import configure
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def run(
-    config: Path,
+    config: Path | None = None,
     *,
+    resume: Path | None = None,
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
     name: str | None = None,
+    allow_drift: Annotated[bool, Parameter(negative="")] = False,
     embedded: bool | None = None,
     verbose: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Train what a configuration says, in this process.
+    """Train what a configuration says, in this process; or go on with a run.
 
     Whitney is what WHITNEY_BASE_URL and WHITNEY_API_KEY name; else a gateway that runs on this machine; else one that
-    lives as long as the run.
+    lives as long as the run. The first Ctrl-C closes what is open, the second ends it at once.
 
     Parameters
     ----------
     config
-        TOML file; `whitney init grpo` writes one.
+        TOML file; `whitney init grpo` writes one. With --resume it may be left out: the run's own is on record.
+    resume
+        Go on with a run that failed, was interrupted or killed: its folder, or the folder's name. Finished blocks stay.
     overrides
         A field put over the file's, e.g. --set optimizer.learning_rate=1e-4; field=none takes it away; may be repeated.
     name
         Name of the run and its folder.
+    allow_drift
+        With --resume: go on although configuration, data, template or model are not what the run began with.
     embedded
         Always, or never, start a gateway for this run.
     verbose
         Show the log of Prefect's flow and task runs.
     """
+    if name is not None:
+        overrides = (*overrides, f"name={json.dumps(name)}")
+    if config is None and resume is None:
+        raise UsageError(
+            "CONFIG is missing: whitney run CONFIG, or whitney run --resume RUN; `whitney run --help` says more"
+        )
+    if allow_drift and resume is None:
+        raise UsageError("--allow-drift: only with --resume RUN; a new run has nothing to drift from")
     configure(verbose=verbose)
     from rich.console import Console
 
+    console = Console()
+    if resume is not None:
+        from cli.resume import resume as go_on
+
+        go_on(resume, config, overrides, allow_drift=allow_drift, embedded=embedded, console=console)
+    elif config is not None:
+        _begin(config, overrides, embedded=embedded, console=console)
+    return 0
+
+
+def _begin(path: Path, overrides: tuple[str, ...], *, embedded: bool | None, console: Console) -> None:
     from cli.endpoint import endpoint
     from cli.prefect_server import prefect_api
+    from cli.run_data import Endpoints
     from cli.terminal import sayer
     from cli.training import show_summary, train
     from flows.checks.prepare import check_inputs
     from flows.load_config import load_config
 
-    if name is not None:
-        overrides = (*overrides, f"name={json.dumps(name)}")
-    algorithm, checked = load_config(config, overrides)
-    check_inputs(algorithm, checked)  # before a gateway is started: a mistake is told in a moment
-    console = Console()
+    algorithm, config = load_config(path, overrides)
+    check_inputs(algorithm, config)  # before a gateway is started: a mistake is told in a moment
     say = sayer(console)
-    with interruptible(), prefect_api(say):
-        if checked.credentials_block is not None:
-            summary = train(algorithm, checked, console)
-        else:
-            with endpoint(checked.model.name, checked.model.provider, embedded=embedded, say=say):
-                summary = train(algorithm, checked, console)
+    with interruptible(), ExitStack() as stack:
+        prefect = stack.enter_context(prefect_api(say))
+        whitney = None
+        if config.credentials_block is None:
+            whitney = stack.enter_context(
+                endpoint(config.model.name, config.model.provider, embedded=embedded, say=say)
+            )
+        summary = train(algorithm, config, console, Endpoints.of(prefect, whitney))
     show_summary(summary, console)
-    return 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,35 +16,50 @@ from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
 from cli.interrupts import run_until_interrupted
 from cli.prefect_setup import flow_run_page
 from cli.progress import RunProgress, measured
+from cli.run_data import Endpoints
 from cli.terminal import sayer
 from flows import FLOWS
 from flows.config import FlowConfig
-from tasks.events import listening
+from tasks.events import Event, Listener, listening
+
+FlowCall = Coroutine[Any, Any, dict[str, Any]]
 
 BEST_WIDTH = 100
 """Characters of the best solution that are shown; all of it is in best.json."""
 
 
-def train(algorithm: str, config: FlowConfig, console: Console) -> dict[str, Any]:
+def train(algorithm: str, config: FlowConfig, console: Console, endpoints: Endpoints) -> dict[str, Any]:
     """Run the algorithm's flow to its end; its summary.
+
+    Raises:
+        UsageError, RunFailedError, KeyboardInterrupt: as `watch`.
+    """
+    if config.name and (taken := config.output_dir / config.name).exists():
+        sayer(console)(f"{taken} is there already: this run's folder has an ending to its name")
+    return watch(lambda: cast("FlowCall", FLOWS[algorithm](config)), console, endpoints)
+
+
+def watch(begin: Callable[[], FlowCall], console: Console, endpoints: Endpoints) -> dict[str, Any]:
+    """Run a flow to its end, its progress in the terminal; its summary.
+
+    As soon as there is a run folder, `endpoints` are written into it, for `whitney run --resume` to find.
 
     Raises:
         UsageError: the input was wrong; nothing had been allocated.
         RunFailedError: it failed on the way.
-        KeyboardInterrupt: it was interrupted; the session has been closed.
+        KeyboardInterrupt: it was interrupted; the session has been closed. Its words say how to go on.
     """
-    with RunProgress(console) as progress, listening(progress):
-        if config.name and (taken := config.output_dir / config.name).exists():
-            progress.say(f"{taken} is there already: this run's folder has an ending to its name")
+    with RunProgress(console) as progress, listening(progress), listening(_recorder(endpoints)):
         try:
-            flow_run = cast("Coroutine[Any, Any, dict[str, Any]]", FLOWS[algorithm](config))
-            return run_until_interrupted(flow_run, say=progress.say, session=lambda: progress.session)
+            return run_until_interrupted(begin(), say=progress.say, left=lambda: _left(progress, endpoints))
+        except KeyboardInterrupt as interrupt:
+            raise KeyboardInterrupt(*_how_to_go_on(progress)) from interrupt
         except Exception as error:
             # Before a session is open, ValueError is how a flow says that its input cannot work. After, nothing is the
             # user's mistake any more: something was allocated, and may have been billed.
             if not progress.allocated and (is_user_mistake(error) or isinstance(error, ValueError)):
                 raise UsageError(str(error)) from error
-            raise RunFailedError(_obituary(error, progress)) from error
+            raise RunFailedError(_obituary(error, progress, endpoints)) from error
 
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:
@@ -80,20 +97,58 @@ def best_solution(folder: Path) -> str | None:
     return f"Best:      {best['reward']:.3f} in cycle {best['cycle'] + 1} → {folder / 'best.json'}: {text}"
 
 
-def _obituary(error: Exception, progress: RunProgress) -> str:
+def _recorder(endpoints: Endpoints) -> Listener:
+    def record(event: Event) -> None:
+        # A folder that cannot be written to stops the run by itself, with words of its own.
+        with suppress(OSError):
+            if event.kind == "prepared":
+                endpoints.record(Path(event.facts["folder"]))
+
+    return record
+
+
+def _left(progress: RunProgress, endpoints: Endpoints) -> Iterator[str]:
+    """What an end here and now leaves, and what to do about each."""
+    owner = _owner(Path(progress.folder)) if progress.folder else None
+    if endpoints.gateway_data_dir is not None:
+        if progress.sessions:
+            yield f"session {', '.join(progress.sessions)}: its gateway ends with this; going on closes it first"
+    elif progress.sessions:
+        for session in progress.sessions:
+            yield f"session {session} may be open, and billing: `whitney reap --session {session}` closes it"
+    elif progress.asking and owner:
+        yield f"a session was just being opened: `whitney reap --flow-run {owner}` closes it"
+    else:
+        yield "no session is open"
+    yield from _how_to_go_on(progress)
+
+
+def _how_to_go_on(progress: RunProgress) -> Iterator[str]:
+    if progress.folder:
+        yield f"to go on: {_resume_command(progress.folder)}"
+
+
+def _obituary(error: Exception, progress: RunProgress, endpoints: Endpoints) -> str:
     """Why it ended, what is left, where to look and how to go on."""
     lines = [f"the run failed: {in_words(error)}"]
-    if progress.folder is not None:
-        lines.append(f"what it left: {progress.folder}")
-        page = flow_run_page(_owner(Path(progress.folder)))
+    if progress.folder is None:
+        lines.append("to go on: mend what the message names and start it again; it begins at the first cycle")
+        return "\n".join(lines)
+    lines.append(f"what it left: {progress.folder}")
+    if page := flow_run_page(_owner(Path(progress.folder))):
+        lines.append(f"its log: {page}")
+    elif home := endpoints.prefect_home:
         lines.append(
-            f"its log: {page}"
-            if page
-            else "its log went with a temporary Prefect server: for one that stays, `prefect server start` and set "
-            "PREFECT_API_URL; for one in the terminal, --verbose"
+            f"its log: `PREFECT_HOME={shlex.quote(home)} prefect server start` shows it; in the terminal, --verbose"
         )
-    lines.append("to go on: mend what the message names and start it again; it begins at the first cycle")
+    lines.append(
+        f"to go on: mend what the message names, then {_resume_command(progress.folder)}; what is finished stays"
+    )
     return "\n".join(lines)
+
+
+def _resume_command(folder: str) -> str:
+    return f"`whitney run --resume {shlex.quote(folder)}`"
 
 
 def _owner(folder: Path) -> str | None:

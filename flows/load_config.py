@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from algorithms.names import did_you_mean
 from flows.config import CONFIGS, ConfigError, FlowConfig
 
-__all__ = ["CONFIGS", "ConfigError", "load_config", "parse_config"]
+__all__ = ["CONFIGS", "ConfigError", "load_config", "parse_config", "with_overrides"]
 
 
 NOT_SET = ("none", "null")
@@ -35,9 +36,19 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> tuple[str, FlowCon
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    return parse_config(with_overrides(table, overrides), where=str(path))
+
+
+def with_overrides(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """A table with `a.b=c` put over it, one after another; the table itself stays as it is.
+
+    Raises:
+        ConfigError: an override is not written so, or leads through something that is no table.
+    """
+    changed = copy.deepcopy(dict(table))
     for override in overrides:
-        _apply(table, override)
-    return parse_config(table, where=str(path))
+        _apply(changed, override)
+    return changed
 
 
 def parse_config(table: Mapping[str, Any], *, where: str = "configuration") -> tuple[str, FlowConfig]:

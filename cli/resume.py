@@ -1,0 +1,174 @@
+"""`whitney run --resume`: the same flow run once more, in this process, as the UI's Retry does for a deployment's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import ObjectNotFound
+from prefect.flow_engine import run_flow
+from prefect.states import Scheduled
+from rich.console import Console
+
+from cli.earlier_run import EarlierRun
+from cli.endpoint import endpoint
+from cli.failures import UsageError, interruptible
+from cli.prefect_server import prefect_api
+from cli.run_data import Endpoints, PrefectAt, WhitneyAt
+from cli.terminal import Say, sayer
+from cli.training import FlowCall, show_summary, watch
+from flows import FLOWS
+from flows.checks.drift import ALLOW_DRIFT
+from flows.checks.prepare import check_inputs
+from flows.config import FlowConfig
+from tasks.credentials import settings_for
+from whitney.client import WhitneyClient
+from whitney.errors import NotFoundError
+
+
+def resume(
+    run: Path,
+    path: Path | None,
+    overrides: Sequence[str],
+    *,
+    allow_drift: bool,
+    embedded: bool | None,
+    console: Console,
+) -> None:
+    """Go on with a run that did not end well, and show its summary; of one that is finished, only show it.
+
+    Raises:
+        UsageError: it cannot go on as asked; nothing has been started.
+        RunFailedError, KeyboardInterrupt: as `cli.training.watch`.
+    """
+    earlier = EarlierRun.find(run, _output_dir(overrides))
+    config = earlier.changed(path, overrides)
+    earlier.require_allowed(config, allow_drift=allow_drift or earlier.summary is not None)
+    if earlier.summary is not None:
+        _say_it_is_finished(earlier, config, console)
+        return
+    earlier.require_resumable()
+    check_inputs(earlier.algorithm, config)
+    with interruptible(), _drift_allowed() if allow_drift else ExitStack():
+        summary = _retry(earlier, config, embedded=embedded, console=console)
+    show_summary(summary, console)
+
+
+def _output_dir(overrides: Sequence[str]) -> Path | None:
+    """Where a run is looked for by its name: as `--set output_dir=…` says."""
+    values = [text for key, _, text in (one.partition("=") for one in overrides) if key.strip() == "output_dir"]
+    return Path(values[-1].strip().strip("\"'")) if values else None
+
+
+def _say_it_is_finished(earlier: EarlierRun, config: FlowConfig, console: Console) -> None:
+    assert earlier.summary is not None
+    if differing := earlier.differences(config):
+        raise UsageError(
+            f"{earlier.folder} is finished, and stays as it is: no use for another {', '.join(differing)}. "
+            f'To train on, start a new run with model.initial_state_id = "{earlier.newest_state_id}"'
+        )
+    sayer(console)(f"{earlier.folder} is finished: nothing to go on with, nothing was allocated")
+    show_summary(earlier.summary, console)
+
+
+def _retry(earlier: EarlierRun, config: FlowConfig, *, embedded: bool | None, console: Console) -> dict[str, Any]:
+    say = sayer(console)
+    former = earlier.endpoints
+    with ExitStack() as stack:
+        prefect = stack.enter_context(prefect_api(say, former.prefect if former else None))
+        whitney = None
+        if config.credentials_block is None:
+            data_dir = Path(former.gateway_data_dir) if former and former.gateway_data_dir else None
+            whitney = stack.enter_context(_whitney(config, data_dir, embedded=embedded, say=say))
+            _tell_where(former, whitney, say)
+        endpoints = Endpoints.of(prefect, whitney)
+        return watch(lambda: _again(earlier, config, prefect, whitney), console, endpoints)
+
+
+@contextmanager
+def _whitney(config: FlowConfig, data_dir: Path | None, *, embedded: bool | None, say: Say) -> Iterator[WhitneyAt]:
+    if data_dir is None and embedded:
+        raise UsageError("--embedded: this run's states are at another endpoint, and a new gateway would not have them")
+    if data_dir is not None and embedded is False:
+        raise UsageError(f"--no-embedded: this run's states are in its own gateway's folder, {data_dir}; leave it out")
+    model = config.model
+    with endpoint(model.name, model.provider, embedded=False, say=say, former=data_dir) as whitney:
+        yield whitney
+
+
+def _tell_where(former: Endpoints | None, whitney: WhitneyAt, say: Say) -> None:
+    if former and whitney.data_dir is None and former.whitney_base_url not in (None, whitney.base_url):
+        say(f"Warning: this run began at {former.whitney_base_url} and goes on at {whitney.base_url}")
+
+
+async def _again(
+    earlier: EarlierRun, config: FlowConfig, prefect: PrefectAt, whitney: WhitneyAt | None
+) -> dict[str, Any]:
+    """Look for what the run needs, then run it.
+
+    Raises:
+        UsageError: its flow run or its states are elsewhere.
+    """
+    await _require_states(earlier, config, whitney)
+    flow_run = await _awaiting_retry(earlier, config, prefect)
+    return await cast("FlowCall", run_flow(FLOWS[earlier.algorithm], flow_run=flow_run))
+
+
+async def _require_states(earlier: EarlierRun, config: FlowConfig, whitney: WhitneyAt | None) -> None:
+    """Refuse an endpoint other than the run's that has not got its state. What its own has lost the flow tells."""
+    began_at = earlier.endpoints.whitney_base_url if earlier.endpoints else None
+    if whitney is None or whitney.data_dir or whitney.base_url == began_at or earlier.newest_state_id is None:
+        return
+    async with WhitneyClient(settings_for(config.credentials_block)) as client:
+        try:
+            await client.get_state(earlier.newest_state_id)
+        except NotFoundError:
+            raise UsageError(
+                f"{whitney.base_url} has no state {earlier.newest_state_id}, which cycle {earlier.cycles_trained} of "
+                f"this run ended in: name the endpoint it was trained at{f', {began_at}' if began_at else ''}, by "
+                "WHITNEY_BASE_URL"
+            ) from None
+
+
+async def _awaiting_retry(earlier: EarlierRun, config: FlowConfig, prefect: PrefectAt) -> FlowRun:
+    """The flow run, scheduled as the UI's Retry does it.
+
+    Raises:
+        UsageError: that Prefect server does not know it; or it is a deployment's, whose worker would run it, too.
+    """
+    async with get_client() as api:
+        try:
+            flow_run = await api.read_flow_run(earlier.flow_run_id)
+        except ObjectNotFound:
+            began_at = earlier.endpoints.prefect_api_url if earlier.endpoints else None
+            raise UsageError(
+                f"the Prefect server at {prefect.api_url} does not know flow run {earlier.flow_run_id}: name the "
+                f"one the run began with{f', {began_at}' if began_at else ''}, by PREFECT_API_URL"
+            ) from None
+        if flow_run.deployment_id is not None:
+            raise UsageError(
+                f"{earlier.folder} is a deployment's run: press Retry on {flow_run.name} in the Prefect UI"
+            )
+        if config != earlier.config:
+            await api.update_flow_run(flow_run.id, parameters={"config": config.model_dump(mode="json")})
+        await api.set_flow_run_state(flow_run.id, Scheduled(name="AwaitingRetry"), force=True)
+        return await api.read_flow_run(flow_run.id)
+
+
+@contextmanager
+def _drift_allowed() -> Iterator[None]:
+    """`--allow-drift` holds for the recorded data, template and model too, which the flow itself compares."""
+    former = os.environ.get(ALLOW_DRIFT)
+    os.environ[ALLOW_DRIFT] = "1"
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ[ALLOW_DRIFT]
+        else:
+            os.environ[ALLOW_DRIFT] = former
