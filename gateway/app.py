@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+import sqlite3
 from contextlib import suppress
 from typing import Any
 
@@ -110,12 +111,21 @@ def _endpoint(name: str, handler: Handler) -> Handler:
             return await _with_faults(name, handler, request)
         except GatewayError as error:
             return refusal(error)
+        except sqlite3.OperationalError as error:
+            report(f"{request.scope['request_id']} {name}", error)
+            return refusal(_not_recorded(error))
         except Exception as error:  # the last line of defence
             report(f"{request.scope['request_id']} {name}", error)
             return refusal(GatewayError(500, "internal", "the gateway failed; its log has the place", retryable=True))
 
     endpoint.__name__ = name
     return endpoint
+
+
+def _not_recorded(error: sqlite3.OperationalError) -> GatewayError:
+    # SQLite's own words ("database or disk is full") speak of the file, never of what was to be written.
+    message = f"the gateway's ledger.sqlite cannot be written ({error}), so nothing was done: make room on its disk"
+    return GatewayError(507, "ledger_not_written", message, retryable=True)
 
 
 async def _with_faults(name: str, handler: Handler, request: Request) -> Response:

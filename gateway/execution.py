@@ -169,7 +169,13 @@ class Executor:
             report(f"executing {batch[0].kind} of {queue.run_id}", error)
             detail = WireErrorDetail(code="internal", message=f"the gateway failed with {type(error).__name__}")
             endings = _failed(batch, detail)
-        self._record(queue, endings, files)
+        try:
+            self._record(queue, endings, files)
+        except sqlite3.Error:
+            # Nobody will ever hear of these, and the disk may be full because of them.
+            for record in files:
+                self._data.file(record.kind, record.file_id).unlink(missing_ok=True)
+            raise
         if lost:
             async with self._turn:
                 await self.provider_lost()

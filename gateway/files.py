@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,7 +80,17 @@ class FileRules:
 
     def remove(self, records: list[FileRecord], by: str) -> None:
         """Delete bytes, "request" or "retention" being why. Recorded first: what is left of a kill is swept later."""
-        self._ledger.files.mark_gone([record.file_id for record in records], self._clock(), by)
+        file_ids = [record.file_id for record in records]
+        try:
+            self._ledger.files.mark_gone(file_ids, self._clock(), by)
+        except sqlite3.OperationalError:
+            # On a full disk the bytes go first: without their room the ledger cannot be written.
+            self._unlink(records)
+            self._ledger.files.mark_gone(file_ids, self._clock(), by)
+        else:
+            self._unlink(records)
+
+    def _unlink(self, records: list[FileRecord]) -> None:
         for record in records:
             self._data.file(record.kind, record.file_id).unlink(missing_ok=True)
 

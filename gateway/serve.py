@@ -48,7 +48,10 @@ def serve(options: GatewayOptions, *, on_listening: Callable[[str], None] | None
     Raises:
         ServeError: the data directory, the port, the faults file or the provider cannot be used.
     """
-    asyncio.run(_serve(options, on_listening))
+    try:
+        asyncio.run(_serve(options, on_listening))
+    except DataDirectoryError as error:
+        raise ServeError(str(error)) from error
 
 
 async def _serve(options: GatewayOptions, on_listening: Callable[[str], None] | None) -> None:
@@ -60,7 +63,7 @@ async def _serve(options: GatewayOptions, on_listening: Callable[[str], None] | 
             api_key = data.api_key()
             faults = Faults.load(options.faults) if options.faults else Faults()
             listener = stack.enter_context(listen(options.host, options.port))
-        except (DataDirectoryError, ValueError) as error:
+        except ValueError as error:  # the faults file's
             raise ServeError(str(error)) from error
         base_url = _base_url(options.host, listener)
         notice = {"base_url": base_url, "pid": os.getpid(), "version": VERSION, "provider": options.provider}
@@ -132,7 +135,8 @@ async def started_gateway(options: GatewayOptions, data: DataDirectory, faults: 
             raise ServeError(f'{error}: install the engine with pip install "whitney-pipelines[local]"') from error
         except sqlite3.DatabaseError as error:
             raise ServeError(
-                f"the ledger {data.ledger} cannot be used ({error}): restore it from a copy, or use another --data-dir"
+                f"the ledger {data.ledger} cannot be used ({error}): make room if its disk is full, else restore it "
+                "from a copy, or use another --data-dir"
             ) from error
         except (ValueError, OSError, RuntimeError, ProviderLostError) as error:
             raise ServeError(f"provider {options.provider} cannot start: {error}") from error

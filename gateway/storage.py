@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -58,24 +57,37 @@ class DataDirectory:
         """$WHITNEY_API_KEY, else the key file's content; the file is made (mode 0600) at first start.
 
         Raises:
-            DataDirectoryError: the file is empty.
+            DataDirectoryError: the file cannot be written, or is empty.
         """
         if key := os.environ.get(KEY_VARIABLE, "").strip():
             return key
-        with suppress(FileExistsError):
-            descriptor = os.open(self.key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(secrets.token_urlsafe(32) + "\n")
+        if not self.key_file.exists():
+            self._write(self.key_file, f"{secrets.token_urlsafe(32)}\n".encode())
         key = self.key_file.read_text(encoding="utf-8").strip()
         if not key:
             raise DataDirectoryError(f"{self.key_file} is empty: delete it, and the next start writes a new key")
         return key
 
     def announce(self, notice: dict[str, object]) -> None:
-        """Write `gateway.json`, whole or not at all: clients on this machine find the gateway by it."""
-        temporary = self.notice.with_suffix(".tmp")
-        temporary.write_bytes(orjson.dumps(notice))
-        temporary.replace(self.notice)
+        """Write `gateway.json`: clients on this machine find the gateway by it.
+
+        Raises:
+            DataDirectoryError: it cannot be written.
+        """
+        self._write(self.notice, orjson.dumps(notice))
+
+    def _write(self, target: Path, content: bytes) -> None:
+        """Write a small file, for its owner's eyes only: whole, or not at all."""
+        beside = target.with_name(f".{target.name}.tmp")
+        try:
+            beside.unlink(missing_ok=True)
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(target)
+        except OSError as error:
+            raise DataDirectoryError(f"{target} cannot be written: {error.strerror}; make room on its disk") from error
 
     def file(self, kind: str, file_id: str) -> Path:
         """Where a state (`*.safetensors`) or an artifact (`*.tar.gz`) lies."""

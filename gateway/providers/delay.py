@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save, save_file
 
 from gateway.providers.base import Outcome, RunSpec, Work
-from gateway.providers.files import METADATA_KEY, read_members, write_archive, write_durably
+from gateway.providers.files import METADATA_KEY, NotWrittenError, read_members, write_archive, write_durably
 from models.errors import ModelError
 from models.resolve import resolve
 from whitney.types import RUN_KINDS, SAMPLER_KINDS, CapabilityRow, Usage
@@ -125,7 +125,14 @@ class DelayProvider:
     async def execute(self, batch: Sequence[Work]) -> list[Outcome]:
         """Wait once for the whole batch, then answer each."""
         await asyncio.sleep(self._delays.of(batch[0].kind))
-        return [getattr(self, f"_{work.kind}")(self._runs[work.run_id], work) for work in batch]
+        return [self._outcome(work) for work in batch]
+
+    def _outcome(self, work: Work) -> Outcome:
+        operation: Callable[[_Run, Work], Outcome] = getattr(self, f"_{work.kind}")
+        try:
+            return operation(self._runs[work.run_id], work)
+        except NotWrittenError as error:
+            return Outcome(error=error.detail)
 
     def _save_weights_for_sampler(self, run: _Run, work: Work) -> Outcome:
         self._snapshots[run.spec.run_id, str(work.sampler_id)] = run.lineage

@@ -1,7 +1,10 @@
 """What outlives a run: states that resume bit for bit, and adapters that other libraries read."""
 
 import json
+import resource
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -180,3 +183,42 @@ def test_a_state_whose_metadata_is_broken_is_refused(tiny: Engine, tmp_path: Pat
     save_file({"parameters": torch.zeros(1)}, tmp_path / "odd.safetensors", {METADATA_KEY: record})
     with pytest.raises(EngineError, match=r"odd.safetensors cannot be read as a state"):
         TestRun.create(tiny, initial=tmp_path / "odd.safetensors")
+
+
+@contextmanager
+def no_file_may_grow() -> Iterator[None]:
+    """What a full disk is to a process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("save_state", "states/st_1.safetensors"), ("export_lora", "artifacts/art_1.tar.gz")]
+)
+def test_a_file_that_a_full_disk_refuses_is_named_and_can_be_written_later(
+    run: TestRun, tmp_path: Path, kind: str, name: str
+) -> None:
+    target = tmp_path / name
+    target.parent.mkdir()
+    with no_file_may_grow():
+        code, message = run.error(kind, output=target)
+    assert (code, list(target.parent.iterdir())) == ("file_not_written", [])
+    assert message.startswith(f"{name} could not be written (File too large")
+    run.do(kind, output=target)
+    assert [file.name for file in target.parent.iterdir()] == [target.name]
+
+
+def test_a_snapshot_that_cannot_make_room_in_memory_fails_its_operation_and_loses_no_other(tmp_path: Path) -> None:
+    run = TestRun.create(engine(tmp_path, snapshots_in_memory=1))
+    first = run.snapshot()
+    expected = run.logprobs(PROMPT, first)
+    with no_file_may_grow():
+        code, message = run.error("save_weights_for_sampler", sampler_id="second")
+    assert code == "file_not_written"
+    assert "make room in the folder for temporary files (TMPDIR)" in message
+    run.snapshot()
+    assert run.logprobs(PROMPT, first) == expected

@@ -14,6 +14,7 @@ import torch
 import models
 from gateway.losses import CRITIC_LOSS
 from gateway.providers.base import Outcome, RunSpec, Work
+from gateway.providers.files import NotWrittenError
 from gateway.providers.local.base_weights import BaseWeights, load_base
 from gateway.providers.local.checkpoint import TrainingState, load_state, save_state
 from gateway.providers.local.critic import run_critic
@@ -99,6 +100,8 @@ class Engine:
                 results = self._dispatch([work for _, work in ready])
             except EngineError as error:
                 results = [_failure(error)] * len(ready)
+            except NotWrittenError as error:
+                results = [Outcome(error=error.detail)] * len(ready)
             outcomes |= {index: outcome for (index, _), outcome in zip(ready, results, strict=True)}
         return [outcomes[index] for index in range(len(batch))]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from gateway.providers.files import naming
 from gateway.providers.local.base_weights import BaseWeights, LayerWeights
 from gateway.providers.local.checkpoint import load_weights, save_weights
 from gateway.providers.local.errors import EngineError
@@ -113,9 +114,11 @@ class Snapshots:
         in_memory = [snapshot for snapshot in self._kept.values() if snapshot.flat is not None]
         for snapshot in in_memory[: -self._in_memory]:
             if snapshot.file is None:
-                snapshot.file = self._scratch / f"snapshot-{next(self._file_numbers)}.safetensors"
+                file = self._scratch / f"snapshot-{next(self._file_numbers)}.safetensors"
                 assert snapshot.flat is not None
-                save_weights(snapshot.file, snapshot.flat)
+                with naming(file, "make room in the folder for temporary files (TMPDIR)"):
+                    save_weights(file, snapshot.flat)
+                snapshot.file = file  # only now: it is read in place of what is given up here
             snapshot.flat = None
 
     def _drop(self, sampler_id: str) -> None:
