@@ -104,7 +104,7 @@ def start_gateway(
         LaunchError: it ended, or did not listen in time.
     """
     data_dir = data_dir.expanduser().resolve()
-    data_dir.mkdir(parents=True, exist_ok=True)
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = data_dir / "gateway.log"
     command = [sys.executable, "-m", "gateway", "--port", str(port), "--data-dir", str(data_dir)]
     command += ["--provider", provider, "--model", *models, *extra_args]

@@ -1,4 +1,4 @@
-"""A full disk: said by the file's name and with what to do, nothing half-written left, work goes on once there is room."""
+"""A full disk: said by the file's name and with what to do, nothing half-written left, work going on in room made."""
 
 from __future__ import annotations
 
