@@ -23,11 +23,12 @@ from gateway.errors import GatewayError
 from gateway.faults import BrokenConnection
 from gateway.gateway import Gateway
 from gateway.handlers import HANDLERS, Handler, answer, body_of
-from gateway.parts import report
+from gateway.parts import logger, report
 from gateway.storage import KEY_VARIABLE
 from gateway.validation import parse_seq_id
 from whitney.routes import ROUTES
 
+_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 _NO_KEY_NEEDED = ROUTES["healthz"].template
 
 
@@ -111,10 +112,10 @@ def _endpoint(name: str, handler: Handler) -> Handler:
             return await _with_faults(name, handler, request)
         except GatewayError as error:
             return refusal(error)
-        except sqlite3.OperationalError as error:
-            report(f"{request.scope['request_id']} {name}", error)
-            return refusal(_not_recorded(error))
         except Exception as error:  # the last line of defence
+            if _is_of_the_disk(error):
+                logger.error("%s %s: the ledger cannot be written: %s", request.scope["request_id"], name, error)
+                return refusal(_not_recorded(error))
             report(f"{request.scope['request_id']} {name}", error)
             return refusal(GatewayError(500, "internal", "the gateway failed; its log has the place", retryable=True))
 
@@ -122,7 +123,12 @@ def _endpoint(name: str, handler: Handler) -> Handler:
     return endpoint
 
 
-def _not_recorded(error: sqlite3.OperationalError) -> GatewayError:
+def _is_of_the_disk(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what SQLite knows more exactly
+    return isinstance(error, sqlite3.OperationalError) and code in _DISK_ERRORS
+
+
+def _not_recorded(error: Exception) -> GatewayError:
     # SQLite's own words ("database or disk is full") speak of the file, never of what was to be written.
     message = f"the gateway's ledger.sqlite cannot be written ({error}), so nothing was done: make room on its disk"
     return GatewayError(507, "ledger_not_written", message, retryable=True)
