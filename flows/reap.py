@@ -52,7 +52,7 @@ async def reap(
     )
     if reaped.left_open:
         left = ", ".join(one.session.session_id for one in reaped.left_open)
-        raise StillOpenError(f"{len(reaped.left_open)} sessions could not be closed and are still billing: {left}")
+        raise StillOpenError(f"could not be closed and is still billing: {left}")
     return {
         outcome: [one.session.session_id for one in reaped.findings if one.outcome == outcome]
         for outcome in (CLOSED, WOULD_CLOSE, SPARED)

@@ -48,7 +48,7 @@ SILENCE_S = 300.0
 DEADLINE_S = 120.0
 """How long closing may take: well under the pause between two calls of the reaper."""
 
-CLOSED, NOT_CLOSED, WOULD_CLOSE, SPARED = "closed", "COULD NOT CLOSE", "would be closed", "spared"
+CLOSED, LEFT_OPEN, WOULD_CLOSE, SPARED = "closed", "left open", "would be closed", "spared"
 
 LISTING_S = 30.0
 PREFECT_PAGE = 200
@@ -79,7 +79,7 @@ class Finding:
             return SPARED
         if self.verdict is None:
             return WOULD_CLOSE
-        return CLOSED if self.verdict.closed else NOT_CLOSED
+        return CLOSED if self.verdict.closed else LEFT_OPEN
 
     @property
     def said(self) -> str:
@@ -89,8 +89,8 @@ class Finding:
     @property
     def sentence(self) -> str:
         """A line for a log: session, owner, why, and the verdict where there is one."""
-        line = f"session {self.session.session_id} of flow run {self.flow_run}: {self.outcome}, {self.why}"
-        return f"{line}; {self.said}" if self.said else line
+        line = f"session {self.session.session_id} of flow run {self.flow_run}: {self.why}; {self.outcome}"
+        return f"{line}: {self.said}" if self.said else line
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Crashed, Running
 
 from cli.app import run_command
+from flows.reap import reap
 from gateway.launch import GatewayProcess
 from whitney.client import WhitneyClient
 from whitney.labels import FLOW_RUN
@@ -70,3 +75,72 @@ def test_reap_that_reaches_nobody_has_failed_for_something_may_be_open(
     monkeypatch.setenv("WHITNEY_BASE_URL", "http://127.0.0.1:9")
     assert run_command(["reap", "--session", "ses_1", "--deadline-s", "1"]) == 1
     assert "nothing could be closed: " in capsys.readouterr().err
+
+
+def flow_runs_of_both_kinds() -> tuple[str, str]:
+    """One that has crashed, one that is running; their ids."""
+
+    async def create() -> tuple[str, str]:
+        async with get_client() as api:
+            crashed, running = [await api.create_flow_run(reap, state=state) for state in (Crashed(), Running())]
+            return str(crashed.id), str(running.id)
+
+    return asyncio.run(create())
+
+
+def row_of(session: Session, printed: str) -> list[str]:
+    """The columns of a session's line."""
+    (row,) = [line for line in printed.splitlines() if session.session_id in line]
+    return [cell.strip() for cell in row.split("  ") if cell.strip()]
+
+
+def test_reap_of_everything_closes_what_has_ended_and_shows_why_it_spares_the_rest(
+    endpoint: GatewayProcess, prefect_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crashed, running = flow_runs_of_both_kinds()
+    lost, busy, foreign = (left_open(endpoint, owner) for owner in (crashed, running, "reap-foreign"))
+    assert run_command(["reap", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert row_of(lost, told) == ["would be closed", lost.session_id, crashed, "its flow run is Crashed"]
+    assert as_it_is_now(endpoint, lost.session_id) == ("open", ["active"])
+    assert run_command(["reap"]) == 0
+    told = capsys.readouterr().out
+    assert row_of(lost, told) == ["closed", lost.session_id, crashed, "its flow run is Crashed"]
+    assert row_of(busy, told) == ["spared", busy.session_id, running, "its flow run is Running, and it beats"]
+    assert row_of(foreign, told)[3] == "its flow run is not known here, and it beats"
+    assert as_it_is_now(endpoint, lost.session_id) == ("closed", ["cancelled"])
+    assert as_it_is_now(endpoint, busy.session_id) == ("open", ["active"])
+    for owner in (running, "reap-foreign"):
+        assert run_command(["reap", "--flow-run", owner]) == 0
+
+
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:9/api"])
+def test_reap_without_a_prefect_that_answers_judges_by_silence_alone_and_says_so(
+    endpoint: GatewayProcess, url: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = left_open(endpoint, str(uuid4()))
+    with temporary_settings({PREFECT_API_URL: url}):
+        assert run_command(["reap"]) == 0
+    told = capsys.readouterr().out
+    assert "judged by their silence alone" in told
+    assert row_of(session, told)[0] == "spared"
+    assert run_command(["reap", "--session", session.session_id, "--dry-run"]) == 0
+    assert f"session {session.session_id} (open; run " in capsys.readouterr().out
+    assert as_it_is_now(endpoint, session.session_id)[0] == "open"
+    assert run_command(["reap", "--session", session.session_id]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--session", "ses_1", "--flow-run", "f"], "name one thing to close"),
+        (["--session", "ses_1", "--silence-s", "9"], "--silence-s is for a reap of everything"),
+        (["--silence-s", "0"], "--silence-s 0: must be above 0, in seconds"),
+        (["--deadline-s", "nan"], "--deadline-s nan: must be above 0, in seconds"),
+    ],
+)
+def test_reap_says_what_is_wrong_with_its_flags(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["reap", *arguments]) == 2
+    assert complaint in capsys.readouterr().err

@@ -1,0 +1,219 @@
+"""The reaper on a real gateway and real flow runs, one of which loses its process and its runner at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psutil
+import pytest
+from flow_probes import first_attempt, retry, sessions_of
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.client.schemas.objects import StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Completed, State
+from tiny_configs import grpo_config
+
+import flows
+from flows.reap import reap
+from gateway.launch import GatewayProcess, start_gateway
+from whitney.client import WhitneyClient
+from whitney.labels import ATTEMPT, FLOW_RUN
+from whitney.settings import WhitneySettings
+from whitney.types import CreateRun, Session
+
+ROOT = Path(__file__).resolve().parents[2]
+TTL_S = 9.0  # a session beats every 3 s: the reaper's bound is then 6 s, and the gateway's own end of a session 9 s
+SILENCE_S = 3.0
+INTERVAL_S = 0.5
+BLOCKED_S = 11.0
+PATIENCE_S = 90.0
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    folder = tmp_path_factory.mktemp("reaped")
+    script = folder / "faults.json"
+    script.write_text(json.dumps({"faults": []}))
+    options = ["--session-ttl-s", str(TTL_S), "--faults", str(script)]
+    with start_gateway(folder, provider="local", models=("tiny",), extra_args=options) as started:
+        yield started
+
+
+@pytest.fixture
+def here(
+    prefect_server: str, gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> GatewayProcess:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WHITNEY_BASE_URL", gateway.base_url)
+    monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
+    return gateway
+
+
+def set_faults(gateway: GatewayProcess, *faults: dict[str, Any]) -> None:
+    (gateway.data_dir / "faults.json").write_text(json.dumps({"faults": faults}))
+    gateway.read_faults_again()
+
+
+@contextmanager
+def served(prefect_url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A runner that serves the GRPO flow; whatever the test has left of it is killed."""
+    surroundings = {"PREFECT_API_URL": prefect_url, "PREFECT_RUNNER_POLL_FREQUENCY": "1"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("serve_grpo.py")), "to-be-killed"],
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | surroundings,
+        )
+    try:
+        yield process
+    finally:
+        kill_with_children(process)
+
+
+def kill_with_children(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        runner = psutil.Process(process.pid)
+        for one in (runner, *runner.children(recursive=True)):  # the runner first: it must not see its flow die
+            one.kill()
+    process.wait()
+
+
+async def until(ask: Callable[[], Awaitable[T | None]], what: str, every_s: float = 0.2) -> T:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if answer := await ask():
+            return answer
+        await asyncio.sleep(every_s)
+    raise AssertionError(f"waited {PATIENCE_S:g} s in vain for {what}")
+
+
+async def start(config: dict[str, Any]) -> UUID:
+    async def created() -> UUID | None:
+        async with get_client() as api:
+            try:
+                deployment = await api.read_deployment_by_name("grpo/to-be-killed")
+            except ObjectNotFound:
+                return None
+            return (await api.create_flow_run_from_deployment(deployment.id, parameters={"config": config})).id
+
+    return await until(created, "the deployment")
+
+
+async def sampling(flow_run_id: UUID) -> Session | None:
+    """The flow run's open session, once its run has been asked to sample."""
+    sessions = await sessions_of(flow_run_id)
+    going = [one for one in sessions if one.status == "open" and any(run.next_seq_id >= 2 for run in one.runs)]
+    return going[0] if going else None
+
+
+async def leave_open(key: str, labels: dict[str, str]) -> str:
+    """A session with an active run that nobody beats."""
+    async with WhitneyClient(WhitneySettings()) as client:
+        session = await client.create_session(create_key=key, labels=labels)
+        await client.create_run(session.session_id, CreateRun(create_key=key, provider="local", model="tiny"))
+        return session.session_id
+
+
+async def status_of(session_id: str) -> tuple[str, str | None]:
+    async with WhitneyClient(WhitneySettings()) as client:
+        session = await client.get_session(session_id)
+        return session.status, session.reason
+
+
+async def close(session_id: str) -> None:
+    async with WhitneyClient(WhitneySettings()) as client:
+        session = await client.get_session(session_id)
+        for run in session.runs:
+            await client.cancel(run.run_id)
+            await client.wait_terminal(run.run_id)
+        await client.close_session(session_id)
+
+
+async def ended_flow_run() -> str:
+    async with get_client() as api:
+        return str((await api.create_flow_run(reap, state=Completed())).id)
+
+
+async def report(flow_run_id: UUID) -> str:
+    """The one artifact of a run of the reaper."""
+    async with get_client() as api:
+        of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id]))
+        found = await api.read_artifacts(artifact_filter=of_run)
+    (artifact,) = [one for one in found if one.type == "markdown"]
+    return str(artifact.data)
+
+
+async def test_a_dry_run_closes_nothing_and_a_failed_closing_fails_the_flow_after_all_others_are_closed(
+    here: GatewayProcess,
+) -> None:
+    ids = [await leave_open(f"ended-{place}", {FLOW_RUN: await ended_flow_run()}) for place in range(2)]
+    stranger = await leave_open("stranger", {"owner": "somebody else"})
+    assert (await reap(dry_run=True))["would be closed"] == ids
+    assert [await status_of(one) for one in ids] == [("open", None)] * 2
+    set_faults(here, {"action": "status", "status": 400, "route": "close_session"})
+    state: State[Any] = await reap(return_state=True)
+    assert state.type == StateType.FAILED
+    with pytest.raises(Exception, match=f"could not be closed and is still billing: {ids[0]}$"):
+        await state.aresult()
+    assert [(await status_of(one))[0] for one in ids] == ["open", "closed"]
+    assert state.state_details.flow_run_id is not None
+    assert f"COULD NOT CLOSE {ids[0]}: still billing" in await report(state.state_details.flow_run_id)
+    assert (await reap())["closed"] == ids[:1], "the next call of the reaper succeeds"
+    assert await status_of(stranger) == ("open", None), "a session without our label is not ours"
+    await close(stranger)
+
+
+async def test_what_died_with_its_runner_is_closed_and_whatever_is_at_work_is_spared(
+    here: GatewayProcess, prefect_server: str, tmp_path: Path
+) -> None:
+    with served(prefect_server, tmp_path / "runner.log") as runner:
+        # Meanwhile: a run whose first attempt fails. Its second will block in a poll, longer than any silence allowed.
+        set_faults(here, {"action": "status", "status": 400, "route": "run_operation", "kind": "save_state"})
+        config = grpo_config(tmp_path, name="blocked", cycles=1, evaluation={"enabled": False})
+        blocked, failed = await first_attempt(flows.grpo, config)
+        assert failed.is_failed()
+        long = grpo_config(tmp_path, name="killed", cycles=400, evaluation={"enabled": False})
+        killed = await start(long.model_dump(mode="json"))
+        orphan = await until(lambda: sampling(killed), "the served run to sample")
+        kill_with_children(runner)
+    set_faults(here, {"action": "slow_operation", "kind": "sample", "run": 0, "delay_s": BLOCKED_S})
+    second = asyncio.create_task(retry(flows.grpo, blocked))
+    alive = await until(lambda: sampling(blocked), "the second attempt to sample")
+    blocked_from = time.monotonic()
+    left = await leave_open("left", {FLOW_RUN: str(blocked), ATTEMPT: "1"})
+    foreign = await leave_open("foreign", {FLOW_RUN: "00000000-0000-4000-8000-000000000000"})
+
+    first = await reap(silence_s=SILENCE_S)
+    assert left in first["closed"], "of an attempt that another has followed"
+    assert {alive.session_id, foreign} <= set(first["spared"]), "at work; and not known to this Prefect, but not silent"
+    await close(foreign)
+
+    async def reaped() -> bool:
+        closed = (await reap(silence_s=SILENCE_S))["closed"]
+        return orphan.session_id in [*closed, *first["closed"]]
+
+    await until(reaped, "the orphan to be reaped", INTERVAL_S)
+    assert await status_of(orphan.session_id) == ("closed", None), "by the reaper, not by the gateway's own TTL"
+    async with get_client() as api:
+        owner = await api.read_flow_run(killed)
+    assert owner.state is not None
+    assert owner.state.type == StateType.RUNNING, "no hook has run, and Prefect does not know"
+
+    while time.monotonic() - blocked_from < BLOCKED_S - 1:  # all the time, and beyond the bound of silence
+        assert alive.session_id in (await reap(silence_s=SILENCE_S))["spared"]
+        await asyncio.sleep(1)
+    assert (await second).is_completed()

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.states import (
+    AwaitingRetry,
+    Cancelled,
+    Cancelling,
+    Completed,
+    Crashed,
+    Failed,
+    Late,
+    Paused,
+    Pending,
+    Running,
+    Scheduled,
+    Suspended,
+)
+
+from tasks.reaping import Finding, Reaped, judge
+from whitney.labels import ATTEMPT, FLOW_RUN
+from whitney.types import Session
+
+OWNER = uuid4()
+SILENCE_S = 300.0
+
+
+def session(*, attempt: int = 1, age: float | None = 10.0, ttl: float | None = 1800.0) -> Session:
+    labels = {FLOW_RUN: str(OWNER), ATTEMPT: str(attempt)}
+    return Session(session_id="ses_1", status="open", labels=labels, heartbeat_age_s=age, ttl_s=ttl)
+
+
+def judged(one: Session, state: State[object], run_count: int = 1) -> Finding:
+    owner = FlowRun(id=OWNER, flow_id=uuid4(), state=state, run_count=run_count)
+    return judge(one, {str(OWNER): owner}, silence_s=SILENCE_S)
+
+
+ENDED = [Completed(), Failed(), Crashed(), Cancelled()]
+AHEAD = [Scheduled(), AwaitingRetry(), Late(), Pending()]
+AT_WORK = [Running(), Paused(), Suspended(), Cancelling()]
+
+
+@pytest.mark.parametrize("state", [*ENDED, *AHEAD], ids=lambda state: state.name)
+def test_a_session_whose_attempt_is_over_is_closed_though_it_beats(state: State[object]) -> None:
+    finding = judged(session(), state)
+    assert finding.doomed
+    assert state.name is not None
+    assert state.name in finding.why
+
+
+@pytest.mark.parametrize("state", AT_WORK, ids=lambda state: state.name)
+def test_a_session_whose_flow_run_is_at_work_is_spared_while_it_beats(state: State[object]) -> None:
+    assert not judged(session(), state).doomed
+    assert judged(session(age=SILENCE_S + 1), state).doomed, "silent, its process is gone"
+
+
+@pytest.mark.parametrize("state", [*ENDED, *AHEAD, *AT_WORK], ids=lambda state: state.name)
+def test_a_session_of_an_attempt_that_another_has_followed_is_closed(state: State[object]) -> None:
+    assert judged(session(attempt=1), state, run_count=2).doomed
+
+
+def test_a_cancelled_run_that_nobody_stops_is_closed_after_the_silence_it_is_given() -> None:
+    for since, doomed in ((SILENCE_S - 10, False), (SILENCE_S + 10, True)):
+        state: State[object] = State(
+            type=StateType.CANCELLING, timestamp=datetime.now(UTC) - timedelta(seconds=since), name="Cancelling"
+        )
+        assert judged(session(), state).doomed is doomed
+
+
+def test_a_flow_run_that_is_not_known_here_is_believed_while_it_beats() -> None:
+    spared, silent = (judge(session(age=age), {}, silence_s=SILENCE_S) for age in (10.0, 301.0))
+    assert (spared.doomed, silent.doomed) == (False, True)
+    assert spared.why == "its flow run is not known here, and it beats"
+
+
+def test_without_prefect_and_without_a_known_beat_nothing_is_closed() -> None:
+    assert not judge(session(age=None), None, silence_s=SILENCE_S).doomed
+    assert judge(session(age=301.0), None, silence_s=SILENCE_S).doomed
+    assert judged(session(age=None), Failed()).doomed, "Prefect's word is enough"
+
+
+@pytest.mark.parametrize(("ttl", "bound"), [(1800.0, 120.0), (None, 120.0), (0.0, 120.0), (9.0, 6.0), (1.5, 3.0)])
+def test_silence_is_never_bounded_by_less_than_two_pauses_between_beats(ttl: float | None, bound: float) -> None:
+    for age, doomed in ((bound - 0.1, False), (bound + 0.1, True)):
+        assert judge(session(age=age, ttl=ttl), None, silence_s=3.0).doomed is doomed
+
+
+def test_the_report_is_one_table_whatever_a_label_holds() -> None:
+    odd = Session(session_id="ses_2", status="open", labels={FLOW_RUN: "a|b\nc"}, heartbeat_age_s=1.0)
+    rows = Reaped([judge(odd, {}, silence_s=SILENCE_S)], ["A note."]).markdown().splitlines()
+    assert rows[2].strip() == r"| ses_2 | a\|b c | spared | its flow run is not known here, and it beats |  |"
+    assert rows[-1] == "A note."
