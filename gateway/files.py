@@ -95,25 +95,32 @@ class FileRules:
             self._data.file(record.kind, record.file_id).unlink(missing_ok=True)
 
     def state(self, state_id: str) -> State:
-        """What is known of a state: its file, what it came from, and for whom it was saved."""
-        record, path = self.get("state", state_id)
+        """What is known of a state: its file, what it came from, and for whom it was saved.
+
+        Raises:
+            GatewayError: as `get`; that of a state that has gone holds its `lineage`: a chain can be read across it.
+        """
+        record = self._recorded("state", state_id)
         run = self._ledger.runs.get(record.run_id)
         session = None if run is None else self._ledger.sessions.get(run.session_id)
         parent = self._parent(record, run)
-        return State(
+        state = State(
             state_id=record.file_id,
             run_id=record.run_id,
             model=record.model,
             size_bytes=record.size_bytes,
             sha256=record.sha256,
             created_at=iso(record.created_at),
-            complete=_size(path) == record.size_bytes,
+            complete=_size(self._data.file("state", record.file_id)) == record.size_bytes,
             parent_state_id=parent.state_id if parent else None,
             parent_artifact_id=parent.artifact_id if parent else None,
             session_id=session.session_id if session else None,
             seq_id=record.seq_id,
             labels=session.labels if session else {},
         )
+        if record.gone_at is not None:
+            raise _gone(record, record.gone_at, lineage=state.model_dump())
+        return state
 
     def _parent(self, record: FileRecord, run: RunRecord | None) -> Initial | None:
         """The state that the same run saved before, else what the run began from.
@@ -151,12 +158,12 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _gone(record: FileRecord, gone_at: float) -> GatewayError:
+def _gone(record: FileRecord, gone_at: float, **known: object) -> GatewayError:
     by = record.gone_by or "request"
     return GatewayError(
         410,
         f"{record.kind}_expired",
         f"{record.kind} {record.file_id} {_WENT_BY[by]} at {iso(gone_at)}: start from a later state, or from "
         "an adapter that was exported",
-        details={"gone_at": iso(gone_at), "gone_by": by},
+        details={"gone_at": iso(gone_at), "gone_by": by, **known},
     )
