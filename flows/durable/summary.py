@@ -19,9 +19,13 @@ def summarize(
     after: EvaluationOutcome | None,
     adapter: ExportOutcome,
 ) -> dict[str, Any]:
-    """Before and after, and what it cost: the operations and tokens of every adopted block, evaluation and export."""
+    """Before and after, and what it cost: the operations and tokens of every adopted block, evaluation and export.
+
+    `beside_blocks` is what the evaluations and the export cost, each: what metrics.jsonl does not hold.
+    """
+    others = [part for part in (before, after, adapter) if part]
     usage = Counter[str]()
-    for part in (*rows, *(evaluation.usage for evaluation in (before, after) if evaluation), adapter.usage):
+    for part in (*rows, *(other.usage for other in others)):
         usage.update({key: value for key, value in part.items() if key.startswith(("operations/", "tokens/"))})
     return {
         "algorithm": algorithm,
@@ -35,6 +39,7 @@ def summarize(
         "evaluation_after": after.model_dump(exclude={"usage"}) if after else None,
         "operations": _section(usage, "operations/"),
         "tokens": _section(usage, "tokens/"),
+        "beside_blocks": [{"attempt": other.attempt, **other.usage} for other in others],
         "adapter": adapter.path,
         "adapter_sha256": adapter.sha256,
         "artifact_id": adapter.artifact_id,
