@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -136,4 +137,22 @@ def _disk() -> list[Finding]:
     return findings
 
 
-LOOKS: tuple[Callable[[], list[Finding]], ...] = (_versions, _engine, _whitney, _prefect, _models, _disk)
+def _leftovers() -> list[Finding]:
+    """What runs that did not end well keep on disk: `whitney run --resume` needs it, and nothing else does."""
+    from cli.run_data import leftovers
+
+    findings = []
+    for left in leftovers():
+        delete = f"rm -r {shlex.quote(str(left.path))}"
+        if left.run_folder is None:
+            advice = f"of no run folder that is there; {delete}"
+        else:
+            advice = (
+                f"of {left.run_folder}: `whitney run --resume {shlex.quote(str(left.run_folder))}` goes on with it, "
+            )
+            advice += f"{delete} gives it up"
+        findings.append(Finding("warn", "left by a run", f"{left.path}, {left.size_bytes / 1e6:.1f} MB, {advice}"))
+    return findings
+
+
+LOOKS: tuple[Callable[[], list[Finding]], ...] = (_versions, _engine, _whitney, _prefect, _models, _disk, _leftovers)

@@ -88,7 +88,19 @@ class EarlierRun:
             raise UsageError(f"{self.folder} is a run of {self.algorithm}, which cannot become one of {algorithm}")
         return config
 
-    def require_resumable(self) -> None:
+    def require_as_it_is(self, config: FlowConfig) -> None:
+        """Make sure that of a finished run nothing else is asked than what it is.
+
+        Raises:
+            UsageError: names what differs.
+        """
+        if differing := self.differences(config):
+            raise UsageError(
+                f"{self.folder} is finished, and stays as it is: no use for another {', '.join(differing)}. "
+                f"{self._to_train_on}"
+            )
+
+    def require_resumable(self, *, embedded: bool | None) -> None:
         """Make sure that nothing else is at work on it, and that its paths mean what they meant.
 
         Raises:
@@ -103,20 +115,17 @@ class EarlierRun:
                 f"{self.folder} is not in output_dir = {str(self.config.output_dir)!r} as seen from here: go to the "
                 f"directory where the run began{began}"
             )
-        for what, own_folder in self._own_data():
-            if not own_folder.is_dir():
-                raise UsageError(
-                    f"{self.folder} cannot go on: {own_folder}, {what} of this run, is gone; start a new run"
-                )
-
-    def _own_data(self) -> list[tuple[str, Path]]:
-        if self.endpoints is None:
-            return []
-        found = [
-            ("the finished blocks", self.endpoints.prefect_home),
-            ("the saved states", self.endpoints.gateway_data_dir),
-        ]
-        return [(what, Path(folder)) for what, folder in found if folder is not None]
+        home, data_dir = (
+            (self.endpoints.prefect_home, self.endpoints.gateway_data_dir) if self.endpoints else (None, None)
+        )
+        for what, data in (("record of finished blocks", home), ("saved states", data_dir)):
+            if data is not None and not Path(data).is_dir():
+                raise UsageError(f"{self.folder} cannot go on: its {what}, {data}, is gone; start a new run")
+        if embedded is not None and embedded != (data_dir is not None):
+            where = (
+                "in the folder of its own gateway" if data_dir else "at the endpoint it began at, not in a new gateway"
+            )
+            raise UsageError(f"--{'' if embedded else 'no-'}embedded: the states of this run are {where}; leave it out")
 
     def require_allowed(self, config: FlowConfig, *, allow_drift: bool) -> None:
         """Make sure that what differs from the recorded configuration may, and is meant.
@@ -155,9 +164,16 @@ class EarlierRun:
         over = self.cycles_trained >= self.config.cycles or (self.folder / "samples/evaluation-after.jsonl").exists()
         if over and (late := [path for path in differing if path == "cycles" or path.startswith("stop.")]):
             raise UsageError(
-                f"{', '.join(late)}: training is over in {self.folder}, only its end is missing. Resume it as it is; "
-                f'to train on, start a new run with model.initial_state_id = "{self.newest_state_id}"'
+                f"{', '.join(late)}: training is over in {self.folder}, only its end is missing; resume it as it "
+                f"is. {self._to_train_on}"
             )
+
+    @property
+    def _to_train_on(self) -> str:
+        """The states of a run's own gateway go with the run."""
+        if self.newest_state_id is None or (self.endpoints and self.endpoints.gateway_data_dir):
+            return "To train on, start a new run"
+        return f'To train on, start a new run with model.initial_state_id = "{self.newest_state_id}"'
 
 
 def _read(path: Path) -> dict[str, Any] | None:

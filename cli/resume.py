@@ -48,14 +48,16 @@ def resume(
     """
     earlier = EarlierRun.find(run, _output_dir(overrides))
     config = earlier.changed(path, overrides)
-    earlier.require_allowed(config, allow_drift=allow_drift or earlier.summary is not None)
     if earlier.summary is not None:
-        _say_it_is_finished(earlier, config, console)
+        earlier.require_as_it_is(config)
+        sayer(console)(f"{earlier.folder} is finished: nothing to go on with, nothing was allocated")
+        show_summary(earlier.summary, console)
         return
-    earlier.require_resumable()
+    earlier.require_allowed(config, allow_drift=allow_drift)
+    earlier.require_resumable(embedded=embedded)
     check_inputs(earlier.algorithm, config)
     with interruptible(), _drift_allowed() if allow_drift else ExitStack():
-        summary = _retry(earlier, config, embedded=embedded, console=console)
+        summary = _retry(earlier, config, console)
     show_summary(summary, console)
 
 
@@ -65,40 +67,20 @@ def _output_dir(overrides: Sequence[str]) -> Path | None:
     return Path(values[-1].strip().strip("\"'")) if values else None
 
 
-def _say_it_is_finished(earlier: EarlierRun, config: FlowConfig, console: Console) -> None:
-    assert earlier.summary is not None
-    if differing := earlier.differences(config):
-        raise UsageError(
-            f"{earlier.folder} is finished, and stays as it is: no use for another {', '.join(differing)}. "
-            f'To train on, start a new run with model.initial_state_id = "{earlier.newest_state_id}"'
-        )
-    sayer(console)(f"{earlier.folder} is finished: nothing to go on with, nothing was allocated")
-    show_summary(earlier.summary, console)
-
-
-def _retry(earlier: EarlierRun, config: FlowConfig, *, embedded: bool | None, console: Console) -> dict[str, Any]:
+def _retry(earlier: EarlierRun, config: FlowConfig, console: Console) -> dict[str, Any]:
     say = sayer(console)
     former = earlier.endpoints
     with ExitStack() as stack:
         prefect = stack.enter_context(prefect_api(say, former.prefect if former else None))
         whitney = None
         if config.credentials_block is None:
-            data_dir = Path(former.gateway_data_dir) if former and former.gateway_data_dir else None
-            whitney = stack.enter_context(_whitney(config, data_dir, embedded=embedded, say=say))
+            own = Path(former.gateway_data_dir) if former and former.gateway_data_dir else None
+            whitney = stack.enter_context(
+                endpoint(config.model.name, config.model.provider, embedded=False, say=say, former=own)
+            )
             _tell_where(former, whitney, say)
         endpoints = Endpoints.of(prefect, whitney)
         return watch(lambda: _again(earlier, config, prefect, whitney), console, endpoints)
-
-
-@contextmanager
-def _whitney(config: FlowConfig, data_dir: Path | None, *, embedded: bool | None, say: Say) -> Iterator[WhitneyAt]:
-    if data_dir is None and embedded:
-        raise UsageError("--embedded: this run's states are at another endpoint, and a new gateway would not have them")
-    if data_dir is not None and embedded is False:
-        raise UsageError(f"--no-embedded: this run's states are in its own gateway's folder, {data_dir}; leave it out")
-    model = config.model
-    with endpoint(model.name, model.provider, embedded=False, say=say, former=data_dir) as whitney:
-        yield whitney
 
 
 def _tell_where(former: Endpoints | None, whitney: WhitneyAt, say: Say) -> None:
