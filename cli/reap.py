@@ -140,10 +140,9 @@ def _show(reaped: Reaped) -> None:
     if not reaped.findings:
         print("No open session of a flow run.")
         return
-    rows = [("OUTCOME", "SESSION", "FLOW RUN", "WHY")]
-    rows += [(one.outcome, one.session.session_id, one.flow_run, one.why) for one in reaped.findings]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    from cli.columns import columns
+
+    rows = [(one.outcome, one.session.session_id, one.flow_run, one.why) for one in reaped.findings]
+    print("\n".join(columns(("OUTCOME", "SESSION", "FLOW RUN", "WHY"), rows)))
     for one in reaped.left_open:
         print(one.said)
