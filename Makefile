@@ -14,7 +14,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test lint bench learn docs lock
+.PHONY: help demo install test lint bench chaos learn docs lock
 
 help:
 	@echo "make demo     watch a small language model learn to add, in the terminal and in the Prefect UI"
@@ -22,6 +22,7 @@ help:
 	@echo "make test     lint, types, import rules, tests"
 	@echo "make lint     the first three of these"
 	@echo "make bench    measure; prints a table, writes benchmarks/results.json"
+	@echo "make chaos    300 scenarios of faults and Retry, each held against a run that nothing disturbed"
 	@echo "make learn    train every algorithm on SmolLM2-135M (an hour or two); writes docs/learning.md"
 	@echo "make docs     write the pages that are made from the code"
 	@echo "make lock     pin what is installed in requirements.lock"
@@ -43,6 +44,9 @@ lint: .venv/installed-test
 
 bench: .venv/installed-test
 	$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: .venv/installed-test
+	$(BIN)/python -m benchmarks.chaos --scenarios 300 $(ARGS)
 
 learn: .venv/installed-test
 	$(BIN)/python -m benchmarks.learn $(ARGS)
