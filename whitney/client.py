@@ -155,15 +155,15 @@ class WhitneyClient:
 
     async def get_run(self, run_id: str) -> Run:
         """A run's status and what it has been billed for."""
-        return await self._ask(Run, "get_run", run_id=run_id)
+        return await self._ask_run("get_run", run_id)
 
     async def finish(self, run_id: str) -> Run:
         """Ask a run to end when its queue is empty; then `wait_terminal`."""
-        return await self._ask(Run, "finish_run", run_id=run_id)
+        return await self._ask_run("finish_run", run_id)
 
     async def cancel(self, run_id: str) -> Run:
         """Ask a run to end now; then `wait_terminal`."""
-        return await self._ask(Run, "cancel_run", run_id=run_id)
+        return await self._ask_run("cancel_run", run_id)
 
     async def wait_terminal(self, run_id: str, *, timeout_s: float = 300.0) -> Run:
         """Poll a run until it is finished, cancelled or failed.
@@ -295,6 +295,13 @@ class WhitneyClient:
             sequence = self._sequences[handle.run_id] = RunSequence(self, handle.run_id, None)
         sequence.submit(handle)
         return handle
+
+    async def _ask_run(self, route: str, run_id: str) -> Run:
+        run = await self._ask(Run, route, run_id=run_id)
+        sequence = self._sequences.get(run_id)
+        if run.status in TERMINAL_RUN and sequence is not None and sequence.idle:
+            del self._sequences[run_id]  # a client may outlive thousands of runs
+        return run
 
     async def _ask(self, model: type[AnswerT], route: str, **options: Any) -> AnswerT:
         request = self._endpoint.request(route, **options)

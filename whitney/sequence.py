@@ -147,6 +147,11 @@ class RunSequence:
         # passed over one that is missing; only the last saved state is known to be right.
         self._doubt: str | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is waiting to be posted."""
+        return not self._queue
+
     def submit(self, handle: OperationHandle) -> None:
         """Queue an operation; it is posted when all before it have been accepted."""
         if self._doubt is not None:

@@ -302,6 +302,17 @@ async def test_hooks_end_active_runs_of_a_label_and_leave_other_labels_and_later
         assert (await other.finish()).status == "finished"
 
 
+async def test_a_run_that_has_ended_is_forgotten_and_takes_no_more_operations(server: GatewayProcess) -> None:
+    async with WhitneyClient(settings_of(server)) as client:
+        opened = await Opened.on(client, "forgotten")
+        await client.run_operation(opened.run.run_id, "optim_step", ADAMW)
+        assert opened.run.run_id in client._sequences
+        await opened.finish()
+        assert client._sequences == {}
+        with pytest.raises(ConflictError, match="run_not_active"):
+            await client.run_operation(opened.run.run_id, "optim_step", ADAMW)
+
+
 async def test_a_hook_that_loses_every_other_answer_closes_all_the_same(tmp_path: Path) -> None:
     routes = ("list_sessions", "cancel_run", "get_run", "close_session")
     faults = [{"action": "drop_answer", "route": route} for route in routes]
