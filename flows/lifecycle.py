@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from prefect import flow as prefect_flow
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 from prefect.logging import get_logger
@@ -51,7 +52,7 @@ def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state
         verdicts = close_sessions(
             settings_for(credentials_block),
             label=(FLOW_RUN, str(flow_run.id)),
-            attempts_up_to=flow_run.run_count,
+            attempts_up_to=ended_attempts(flow_run),
             deadline_s=HOOK_DEADLINE_S,
             on_progress=tell_progress,
         )
@@ -62,6 +63,23 @@ def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state
     for verdict in verdicts:
         tell(verdict.message, closed=verdict.closed, session_id=verdict.session_id)
     publish_verdicts(str(flow_run.id), verdicts)
+
+
+def ended_attempts(flow_run: FlowRun) -> int:
+    """How many attempts of the flow run have come to an end: those whose sessions nobody needs any more.
+
+    A runner calls the hook with the flow run as it was when it was scheduled, so its `run_count` does not have the
+    attempt that has just died (seen with Prefect 3.9.1: 0 after the first). The server has it. Only where a newer
+    attempt is running already does the last of them live. A server that does not answer: what the hook was told.
+    """
+    try:
+        with get_client(sync_client=True) as api:
+            current = api.read_flow_run(flow_run.id)
+    except Exception as error:  # of whatever kind: closing what can be closed matters more
+        get_logger("whitney.lifecycle").warning("cannot ask Prefect how often %s has run: %s", flow_run.id, error)
+        return flow_run.run_count
+    alive = current.state is not None and current.state.is_running()
+    return current.run_count - alive
 
 
 def tell(message: str, *, closed: bool, session_id: str | None = None) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+import psutil
 import pytest
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, StateType
@@ -171,3 +172,25 @@ async def test_retry_adopts_finished_blocks_and_ends_with_the_adapter_of_a_run_t
     assert [state["parent_state_id"] for state in states[1:]] == [state["state_id"] for state in states[:-1]]
     summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("tiny-grpo", "undisturbed")]
     assert summaries[0]["adapter_sha256"] == summaries[1]["adapter_sha256"]
+
+
+async def test_a_killed_flow_process_has_its_session_closed_by_the_runners_hook(
+    served: str, whitney: WhitneyClient, tmp_path: Path
+) -> None:
+    endless = grpo_config(tmp_path, cycles=500, save_every=1, name="killed", evaluation={"enabled": False})
+    async with get_client() as api, whitney:
+        flow_run_id = await start(api, served, endless.model_dump(mode="json"))
+
+        async def training() -> bool:
+            return (tmp_path / "killed" / "metrics.jsonl").exists()
+
+        await until(training, "a cycle to be trained")
+        (runner,) = [one for one in psutil.Process().children() if any("serve_grpo" in word for word in one.cmdline())]
+        for child in runner.children():  # `serve` starts a flow run as a multiprocessing child
+            if any("spawn_main" in word for word in child.cmdline()):
+                child.kill()
+        run = await ended(api, flow_run_id)
+        (session,) = await closed(whitney, flow_run_id, 1)
+    assert run.state is not None
+    assert run.state.type == StateType.CRASHED
+    assert [run.status for run in session.runs] == ["cancelled"]
