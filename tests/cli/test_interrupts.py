@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,39 +33,59 @@ arguments = { target = 6 }
 [evaluation]
 enabled = false
 """
-# Long enough for every further signal of a test; the third does not wait for it.
-SLOW_CLOSING = {"faults": [{"action": "slow_answer", "route": "cancel_run", "delay_s": 3, "times": 100}]}
-CLOSING, STILL_CLOSING, LEFT = "interrupted: closing", "still closing the session", "whitney: left session"
+# Once it samples for the third time, the run takes seconds to be cancelled: longer than two presses lie apart.
+SLOW_CLOSING = {"faults": [{"action": "slow_operation", "kind": "sample", "nth": 3, "delay_s": 4}]}
+CLOSING, LEFT = "interrupted: cancelling", "whitney: ended at once"
+RESUME = "to go on: `whitney run --resume runs/r`"
 
 
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
-    script = tmp_path / "faults.json"
-    script.write_text(json.dumps(SLOW_CLOSING))
-    with start_gateway(tmp_path / "gateway", models=("tiny",), extra_args=["--faults", str(script)]) as started:
+@pytest.fixture(scope="module")
+def one_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    folder = tmp_path_factory.mktemp("slow-gateway")
+    (folder / "faults.json").write_text(json.dumps(SLOW_CLOSING))
+    with start_gateway(folder, models=("tiny",), extra_args=["--faults", str(folder / "faults.json")]) as started:
         yield started
 
 
 @pytest.fixture
-def run(gateway: GatewayProcess, prefect_server: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def gateway(one_gateway: GatewayProcess) -> GatewayProcess:
+    """The gateway with its faults still to come."""
+    one_gateway.read_faults_again()
+    return one_gateway
+
+
+@pytest.fixture
+def environment(gateway: GatewayProcess, prefect_server: str, tmp_path: Path) -> dict[str, str]:
     (tmp_path / "tiny.toml").write_text(CONFIG)
-    variables = {
+    return os.environ | {
         "PREFECT_API_URL": prefect_server,
         "PREFECT_HOME": str(tmp_path / "prefect"),
         "WHITNEY_BASE_URL": gateway.base_url,
         "WHITNEY_API_KEY": gateway.api_key,
     }
-    command = [sys.executable, "-m", "cli", "run", "tiny.toml", "--name", "r"]
+
+
+@pytest.fixture
+def run(environment: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run that is about to be slow: it has trained two cycles, and samples for the third."""
     with subprocess.Popen(
-        command,
+        [sys.executable, "-m", "cli", "run", "tiny.toml", "--name", "r"],
         cwd=tmp_path,
-        env=os.environ | variables,
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     ) as process:
         yield process
         process.kill()
+
+
+def whitney(*arguments: str, environment: dict[str, str], folder: Path) -> str:
+    """What a command says that must succeed."""
+    command = [sys.executable, "-m", "cli", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def read_until(process: subprocess.Popen[str], part: str) -> str:
@@ -90,29 +111,59 @@ def session_in(line: str) -> str:
     return line.split()[1].rstrip(",")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_waits_for_the_session_to_close_and_the_process_ends(
-    number: signal.Signals, run: subprocess.Popen[str], gateway: GatewayProcess
-) -> None:
+def samples_slowly(run: subprocess.Popen[str]) -> str:
+    """Wait until the slow operation runs; the id of the session."""
     session_id = session_in(read_until(run, "Session "))
+    read_until(run, "cycle 2/500")
+    time.sleep(0.5)
+    return session_id
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_press_closes_everything_and_shows_how_far_it_has_come_though_it_is_delivered_twice(
+    number: signal.Signals,
+    run: subprocess.Popen[str],
+    gateway: GatewayProcess,
+    environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    session_id = samples_slowly(run)
     run.send_signal(number)
     read_until(run, CLOSING)
-    run.send_signal(number)
-    read_until(run, STILL_CLOSING)
-    read_until(run, f"session {session_id} closed")
+    run.send_signal(number)  # by whatever started this one: milliseconds later
+    read_until(run, "cancelling run run_")
+    assert ": cancelling, 1 s" in read_until(run, "waiting for run run_")
+    assert f"session {session_id} closed" in read_until(run, "terminal after")
+    assert read_until(run, "to go on").strip() == RESUME
     assert run.wait(60) == 130
     assert status_of(session_id, gateway) == "closed"
+    if number == signal.SIGINT:
+        goes_on_to_its_end_where_that_is_drawn_nearer(environment, tmp_path)
 
 
-def test_a_third_signal_leaves_at_once_and_names_the_session(
-    run: subprocess.Popen[str], gateway: GatewayProcess
+def goes_on_to_its_end_where_that_is_drawn_nearer(environment: dict[str, str], folder: Path) -> None:
+    nearer = ("--set", "cycles=3", "--allow-drift")
+    shown = whitney("run", "--resume", "r", *nearer, environment=environment, folder=folder)
+    assert "  cycles: 500 → 3" in shown
+    assert "going on after cycle 2" in shown
+    summary = json.loads((folder / "runs" / "r" / "summary.json").read_text())
+    assert (summary["attempt"], summary["cycles"], summary["open_sessions"]) == (2, 3, 0)
+    recorded = json.loads((folder / "runs" / "r" / "config.json").read_text())
+    assert recorded["drift"] == [{"attempt": 2, "changes": {"config.cycles": [500, 3]}}]
+
+
+def test_a_second_press_ends_it_at_once_and_says_what_closes_the_session_and_how_to_go_on(
+    run: subprocess.Popen[str], gateway: GatewayProcess, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    session_id = session_in(read_until(run, "Session "))
+    session_id = samples_slowly(run)
     run.send_signal(signal.SIGTERM)
-    read_until(run, CLOSING)
+    read_until(run, "waiting for run run_")  # a second later: no echo of the first press
     run.send_signal(signal.SIGINT)
-    read_until(run, STILL_CLOSING)
-    run.send_signal(signal.SIGTERM)
-    assert f"whitney reap --session {session_id}" in read_until(run, LEFT)
+    read_until(run, LEFT)
+    command = f"whitney reap --session {session_id}"
+    assert f"`{command}` closes it" in read_until(run, session_id)
+    assert read_until(run, "to go on").strip() == RESUME
     assert run.wait(60) == 130
     assert status_of(session_id, gateway) == "open"
+    assert f"session {session_id} closed" in whitney(*command.split()[1:], environment=environment, folder=tmp_path)
+    assert status_of(session_id, gateway) == "closed"

@@ -12,6 +12,8 @@ EVENTS = [
     Event(
         "prepared", {"algorithm": "grpo", "model": "tiny", "cycles": 2, "train": 66, "heldout": 24, "folder": "runs/a"}
     ),
+    Event("session_requested"),
+    Event("session_created", {"session_id": "ses_a"}),
     Event("session_opened", {"session_id": "ses_a", "run_id": "run_a"}),
     Event("evaluated", {"when": "before", "accuracy": 0.125, "samples": 4, "prompts": 24, "temperature": 1.0}),
     Event(
@@ -54,6 +56,41 @@ def test_it_remembers_what_an_error_message_needs() -> None:
     _, progress = shown(terminal=False)
     assert progress.allocated
     assert progress.folder == "runs/a"
+    assert list(progress.sessions) == ["ses_a"]
+
+
+def told(*events: Event) -> tuple[str, RunProgress]:
+    stream = io.StringIO()
+    progress = RunProgress(Console(file=stream, width=160))
+    for event in events:
+        progress(event)
+    return stream.getvalue(), progress
+
+
+def test_a_session_that_was_asked_for_may_be_billed_before_its_id_is_known_and_is_forgotten_once_closed() -> None:
+    _, progress = told(Event("session_requested"))
+    assert (progress.allocated, progress.asking) == (True, True)
+    for created in ("ses_a", "ses_b"):
+        progress(Event("session_created", {"session_id": created}))
+    progress(Event("session_closed", {"session_id": "ses_a"}))
+    assert (progress.asking, list(progress.sessions)) == (False, ["ses_b"])
+
+
+def test_what_is_left_of_an_earlier_attempt_is_told_and_is_none_of_this_ones_doing() -> None:
+    text, progress = told(
+        Event("closing", {"message": "waiting for run run_a: cancelling, 4 s"}),
+        Event("closed", {"message": "left by an earlier attempt: session ses_a closed", "closed": True}),
+    )
+    assert text == "waiting for run run_a: cancelling, 4 s\nleft by an earlier attempt: session ses_a closed\n"
+    assert not progress.allocated
+
+
+def test_cycles_that_an_earlier_attempt_has_trained_are_told_once_where_training_goes_on() -> None:
+    text, _ = told(
+        *(Event("block_saved", {"cycle": cycle, "state_id": "st_a"}) for cycle in (0, 1)),
+        Event("session_opened", {"session_id": "ses_a", "run_id": "run_a"}),
+    )
+    assert text == "Session ses_a, run run_a, going on after cycle 2\n"
 
 
 @pytest.mark.parametrize("warnings", [[], ["temperature 0.7: ratios will be off"]])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,16 +35,6 @@ max_prompts = 2
 """
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "endpoint", "loggers_as_they_were")
-
-
-@pytest.fixture
-def loggers_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")  # the command would leave it behind
-    loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
-    former = [logger.propagate for logger in loggers]
-    yield
-    for logger, propagate in zip(loggers, former, strict=True):
-        logger.propagate = propagate
 
 
 @pytest.fixture
@@ -215,7 +203,7 @@ def test_a_run_that_fails_on_the_way_is_one_sentence_with_where_to_look(
     assert "whitney: the run failed: " in captured.err
     assert "what it left: runs/doomed" in captured.err
     assert "its log: http" in captured.err
-    assert "to go on: " in captured.err
+    assert "to go on: mend what the message names, then `whitney run --resume runs/doomed`" in captured.err
     assert "Traceback" not in captured.err
     assert count_open_sessions(endpoint) == 0
 

@@ -1,0 +1,162 @@
+"""What stands in the way of going on with a run: its folder, others that are at work, other servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from cli.app import run_command
+from cli.run_data import Endpoints, PrefectAt, run_data
+from flows.config import SftConfig
+from gateway.launch import GatewayProcess
+from tasks.run_folder import RunFolder
+
+FLOW_RUN_ID = "6f1c2a9e-0000-4000-8000-000000000000"
+STATE = {"block": 0, "cycle": 0, "state_id": "st_nowhere"}
+
+
+pytestmark = pytest.mark.usefixtures("loggers_as_they_were")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run_folder(
+    *, flow_run_id: str = FLOW_RUN_ID, states: tuple[dict[str, Any], ...] = (), **endpoints: str | None
+) -> Path:
+    """A folder as a run of three cycles leaves it."""
+    folder = Path("runs/r")
+    folder.mkdir(parents=True)
+    config = SftConfig(name="r", cycles=3, model={"name": "tiny"}, data={"source": "addition-1digit"})
+    record = {"algorithm": "sft", "config": config.model_dump(mode="json"), "flow_run_id": flow_run_id}
+    (folder / "config.json").write_text(json.dumps(record))
+    (folder / "states.jsonl").write_text("".join(json.dumps(row) + "\n" for row in states))
+    known = {"prefect_api_url": None, "prefect_home": None, "whitney_base_url": None, "gateway_data_dir": None}
+    Endpoints(**{**known, "directory": str(Path.cwd()), **endpoints}).record(folder)
+    return folder
+
+
+def refused(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run_command(["run", "--resume", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_run_that_is_not_there_is_told_with_the_places_it_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "looked for config.json in r and runs/r" in refused("r", capsys=capsys)
+    assert "looked for config.json in r and mine/r" in refused("r", "--set", "output_dir=mine", capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ("{", "config.json cannot be read"),
+        ('{"flow_run_id": "x"}', "this run never began; start it again"),
+        ('{"flow_run_id": "x", "algorithm": "sft", "config": {}}', "flow_run_id is missing, or no id"),
+        (f'{{"flow_run_id": "{FLOW_RUN_ID}", "algorithm": "sft", "config": {{"x": 1}}}}', "unknown field 'x'"),
+    ],
+)
+def test_a_record_that_cannot_be_gone_on_from_is_told_by_what_it_lacks(
+    record: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_folder() / "config.json").write_text(record)
+    assert told in refused("r", capsys=capsys)
+
+
+def test_a_run_that_another_process_trains_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run_folder()
+    with RunFolder(folder, FLOW_RUN_ID).lock():
+        assert "runs/r is being trained by another process" in refused("r", capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("own", "what"), [("prefect_home", "record of finished blocks"), ("gateway_data_dir", "saved states")]
+)
+def test_a_run_whose_own_data_has_been_deleted_says_which(
+    own: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_folder()
+    endpoints = json.loads((folder / "endpoints.json").read_text())
+    (folder / "endpoints.json").write_text(json.dumps({**endpoints, own: str(tmp_path / "gone")}))
+    assert f"its {what}, {tmp_path / 'gone'}, is gone; start a new run" in refused("r", capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("trained", "asked", "told"),
+    [
+        (2, "cycles=1", "cycles = 1: 2 have been trained already"),
+        (3, "cycles=6", "cycles: training is over in runs/r"),
+        (3, "stop.max_kl=2", "stop.max_kl: training is over in runs/r"),
+    ],
+)
+def test_what_has_been_trained_cannot_become_less_and_what_is_over_not_more(
+    trained: int, asked: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_folder(states=tuple({**STATE, "block": cycle, "cycle": cycle} for cycle in range(trained)))
+    assert told in refused("r", "--set", asked, "--allow-drift", capsys=capsys)
+
+
+def test_a_prefect_server_that_does_not_know_the_run_is_refused_with_the_one_to_name(
+    endpoint: GatewayProcess, prefect_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_folder(prefect_api_url="http://127.0.0.1:4200/api", whitney_base_url=endpoint.base_url)
+    told = refused("r", capsys=capsys)
+    assert f"the Prefect server at {prefect_server} does not know flow run {FLOW_RUN_ID}" in told
+    assert "the run began with, http://127.0.0.1:4200/api, by PREFECT_API_URL" in told
+
+
+@pytest.mark.usefixtures("endpoint", "prefect_server")
+def test_an_endpoint_that_has_not_got_the_runs_state_is_refused_with_the_one_to_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run_folder(states=(STATE,), whitney_base_url="http://127.0.0.1:9")
+    told = refused("r", capsys=capsys)
+    assert "has no state st_nowhere, which cycle 1 of this run ended in" in told
+    assert "trained at, http://127.0.0.1:9, by WHITNEY_BASE_URL" in told
+
+
+def test_a_run_of_a_deployment_is_left_to_its_own_retry(
+    endpoint: GatewayProcess, prefect_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def of_a_deployment() -> str:
+        from prefect.client.orchestration import get_client
+
+        async with get_client() as api:
+            flow_id = await api.create_flow_from_name("sft")
+            deployment_id = await api.create_deployment(flow_id, f"resume-{uuid4().hex}")
+            return str((await api.create_flow_run_from_deployment(deployment_id)).id)
+
+    run_folder(flow_run_id=asyncio.run(of_a_deployment()), whitney_base_url=endpoint.base_url)
+    assert "is a deployment's run: press Retry on" in refused("r", capsys=capsys)
+
+
+def test_resuming_needs_no_configuration_and_drifting_needs_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["run", "x.toml", "--allow-drift"]) == 2
+    assert "--allow-drift: only with --resume RUN" in capsys.readouterr().err
+
+
+def interrupted(folder: Path | None) -> Path:
+    """The home of a Prefect server whose command was interrupted, where `folder` had been made by then or not."""
+    with suppress(KeyboardInterrupt), run_data("prefect") as home:
+        if folder is not None:
+            Endpoints.of(PrefectAt("http://someone:secret@h:4200/api", home), None).record(folder)
+        raise KeyboardInterrupt
+    return home
+
+
+def test_data_of_an_interrupted_run_is_kept_where_there_is_a_run_to_go_on_with(tmp_path: Path) -> None:
+    assert not interrupted(None).exists()
+    home = interrupted(tmp_path)
+    assert (home / "run_folder.txt").read_text().strip() == str(tmp_path.resolve())
+
+
+def test_a_password_in_an_address_is_not_recorded(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    assert json.loads((tmp_path / "endpoints.json").read_text())["prefect_api_url"] == "http://h:4200/api"
