@@ -39,7 +39,7 @@ def test_help_loads_neither_prefect_nor_torch() -> None:
         (["serve", "--delays", "{"], "Invalid value for --delays"),
         (["serve", "--provider", "openai"], "--provider openai: Input should be 'local'"),
         (["serve", "here"], "here"),
-        (["reap"], "--session ID, or --flow-run ID"),
+        (["reap", "--session", "ses_1", "--flow-run", "f"], "--session ID, or --flow-run ID"),
         (["reap", "--session", "ses_1", "--deadline-s", "0"], "--deadline-s 0"),
         (["model", "smollm"], "unknown model 'smollm'"),
     ],
