@@ -13,12 +13,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from prefect import flow as prefect_flow
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 from prefect.logging import get_logger
 from prefect.runtime import flow_run as current_flow_run
 
+from tasks.brief_api import brief_api
 from tasks.credentials import settings_for
 from tasks.events import emit
 from tasks.verdicts import publish_verdicts
@@ -73,7 +73,7 @@ def ended_attempts(flow_run: FlowRun) -> int:
     attempt is running already does the last of them live. A server that does not answer: what the hook was told.
     """
     try:
-        with get_client(sync_client=True) as api:
+        with brief_api() as api:
             current = api.read_flow_run(flow_run.id)
     except Exception as error:  # of whatever kind: closing what can be closed matters more
         get_logger("whitney.lifecycle").warning("cannot ask Prefect how often %s has run: %s", flow_run.id, error)

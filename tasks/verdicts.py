@@ -1,14 +1,14 @@
-"""How a failed run's sessions ended, as an artifact of the flow run: what the UI shows to whoever looks next morning."""
+"""How a failed run's sessions ended, as an artifact of the flow run: for whoever looks at it in the morning."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from uuid import UUID
 
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.logging import get_logger
 
+from tasks.brief_api import brief_api
 from whitney.lifecycle import Verdict
 
 KEY = "whitney-sessions"
@@ -29,7 +29,7 @@ def publish_verdicts(flow_run_id: str, verdicts: Sequence[Verdict]) -> None:
         flow_run_id=UUID(flow_run_id),
     )
     try:
-        with get_client(sync_client=True) as api:
+        with brief_api() as api:
             api.create_artifact(artifact)
     except Exception as error:  # of whatever kind: see above
         get_logger("whitney.lifecycle").warning("the verdicts could not be shown in the Prefect UI: %s", error)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from tiny_configs import grpo_config
@@ -99,6 +102,28 @@ async def test_a_training_flow_inside_a_flow_of_ones_own_is_closed_by_its_own_ho
         run = await api.read_flow_run(summary["flow_run_id"])
         assert run.state is not None
         close_sessions_of_flow_run(flows.grpo, run, run.state)
+        assert (await client.get_session(left.session_id)).status == "closed"
+
+
+async def test_a_prefect_server_that_hangs_does_not_keep_the_hook_from_closing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from prefect.client.schemas.objects import FlowRun
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.states import Crashed
+
+    from flows.lifecycle import close_sessions_of_flow_run
+    from whitney.labels import ATTEMPT, FLOW_RUN
+
+    monkeypatch.setattr("tasks.brief_api.ANSWER_S", 0.3)
+    flow_run = FlowRun(flow_id=uuid4(), run_count=1)
+    labels = {FLOW_RUN: str(flow_run.id), ATTEMPT: "1"}
+    async with WhitneyClient(WhitneySettings()) as client:
+        left = await client.create_session(create_key=str(flow_run.id), labels=labels)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
+            with temporary_settings({PREFECT_API_URL: url}):
+                await asyncio.to_thread(close_sessions_of_flow_run, flows.grpo, flow_run, Crashed())
         assert (await client.get_session(left.session_id)).status == "closed"
 
 
