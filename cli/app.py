@@ -98,5 +98,6 @@ def _told(error: CycloptsError) -> str:
 
 
 def _say(message: str, status: int) -> int:
-    print(f"whitney: {message}", file=sys.stderr)
+    with suppress(OSError):  # the terminal has been closed
+        print(f"whitney: {message}", file=sys.stderr)
     return status

@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do to a run: the first press closes its session in good order, the second ends it at once."""
+"""What Ctrl-C, SIGTERM and a closed terminal do to a run: the first closes its session, a second ends it."""
 
 from __future__ import annotations
 
@@ -86,8 +86,10 @@ class _Interruption:
 
     @contextmanager
     def hears_signals(self) -> Iterator[None]:
-        """Take both signals while the block runs and, once one has come, from then on."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        """Take the signals while the block runs and, once one has come, from then on."""
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup`: the run is to outlive its terminal
+            numbers.append(signal.SIGHUP)
         former = {number: signal.signal(number, self._heard) for number in numbers}
         try:
             yield
@@ -108,7 +110,7 @@ class _Interruption:
                 self._cancel()
         try:
             self._say(CLOSING)
-        except RuntimeError:  # the signal came in the midst of writing another line
+        except (RuntimeError, OSError):  # it came in the midst of writing another line; or the terminal is gone
             _write(CLOSING)
 
     def _leave(self) -> None:

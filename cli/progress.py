@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -52,7 +53,8 @@ class RunProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar:
-            self._bar.stop()
+            with suppress(OSError):  # the terminal is gone
+                self._bar.stop()
 
     def __call__(self, event: Event) -> None:
         """Show one event; those without a line of their own are passed over."""

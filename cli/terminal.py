@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from rich.console import Console
 
@@ -10,9 +11,13 @@ Say = Callable[[str], None]
 
 
 def sayer(console: Console) -> Say:
-    """A function that prints a line as it is: paths and ids are not coloured, wrapped or read as markup."""
+    """A function that prints a line as it is: paths and ids are not coloured, wrapped or read as markup.
+
+    Where nobody can read it any more (a closed terminal, a closed pipe) it is lost: what runs is worth more.
+    """
 
     def say(line: str) -> None:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        with suppress(OSError):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     return say

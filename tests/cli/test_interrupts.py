@@ -119,7 +119,7 @@ def samples_slowly(run: subprocess.Popen[str]) -> str:
     return session_id
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
 def test_one_press_closes_everything_and_shows_how_far_it_has_come_though_it_is_delivered_twice(
     number: signal.Signals,
     run: subprocess.Popen[str],
