@@ -13,12 +13,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from prefect import flow as prefect_flow
-from prefect.client.schemas.objects import FlowRun, State
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.flows import Flow
 from prefect.logging import get_logger
 from prefect.runtime import flow_run as current_flow_run
 
-from tasks.brief_api import brief_api
 from tasks.credentials import settings_for
 from tasks.events import emit
 from tasks.verdicts import publish_verdicts
@@ -68,18 +67,12 @@ def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state
 def ended_attempts(flow_run: FlowRun) -> int:
     """How many attempts of the flow run have come to an end: those whose sessions nobody needs any more.
 
-    A runner calls the hook with the flow run as it was when it was scheduled, so its `run_count` does not have the
-    attempt that has just died (seen with Prefect 3.9.1: 0 after the first). The server has it. Only where a newer
-    attempt is running already does the last of them live. A server that does not answer: what the hook was told.
+    A runner calls `on_crashed` with the flow run as it was polled, before the attempt that has just died began: its
+    `run_count` is one too low (seen with Prefect 3.9.1), and its state tells. Everybody else hands in what is. The
+    server is not asked: a newer attempt may be running by now, and its session must live.
     """
-    try:
-        with brief_api() as api:
-            current = api.read_flow_run(flow_run.id)
-    except Exception as error:  # of whatever kind: closing what can be closed matters more
-        get_logger("whitney.lifecycle").warning("cannot ask Prefect how often %s has run: %s", flow_run.id, error)
-        return flow_run.run_count
-    alive = current.state is not None and current.state.is_running()
-    return current.run_count - alive
+    polled = flow_run.state is None or flow_run.state.type in {StateType.SCHEDULED, StateType.PENDING}
+    return flow_run.run_count + polled
 
 
 def tell(message: str, *, closed: bool, session_id: str | None = None) -> None:
