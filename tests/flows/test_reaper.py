@@ -33,8 +33,9 @@ from whitney.settings import WhitneySettings
 from whitney.types import CreateRun, Session
 
 ROOT = Path(__file__).resolve().parents[2]
-TTL_S = 9.0  # a session beats every 3 s: the reaper's bound is then 6 s, and the gateway's own end of a session 9 s
+TTL_S = 9.0  # a session beats every 3 s; the gateway itself would end it after 9 s
 SILENCE_S = 3.0
+BOUND_S = 6.0  # two pauses between beats: what SILENCE_S comes to here
 INTERVAL_S = 0.5
 BLOCKED_S = 11.0
 PATIENCE_S = 90.0
@@ -177,6 +178,43 @@ async def test_a_dry_run_closes_nothing_and_a_failed_closing_fails_the_flow_afte
     await close(stranger)
 
 
+class ScheduledReaper:
+    """The reaper, called again and again as a schedule would; what each call has done, and when it had."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, dict[str, list[str]]]] = []
+        self._task = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            outcome = await reap(silence_s=SILENCE_S)
+            self.calls.append((time.monotonic(), outcome))
+            await asyncio.sleep(INTERVAL_S)
+
+    async def whole_call(self) -> None:
+        """Wait for a call that has begun after now."""
+        enough = len(self.calls) + 2
+
+        async def done() -> bool:
+            if self._task.done():
+                await self._task
+            return len(self.calls) >= enough
+
+        await until(done, "the reaper")
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    @property
+    def closed(self) -> list[str]:
+        return [one for _, outcome in self.calls for one in outcome["closed"]]
+
+    def spared_for_s(self, session_id: str) -> float:
+        times = [at for at, outcome in self.calls if session_id in outcome["spared"]]
+        return times[-1] - times[0] if times else 0.0
+
+
 async def test_what_died_with_its_runner_is_closed_and_whatever_is_at_work_is_spared(
     here: GatewayProcess, prefect_server: str, tmp_path: Path
 ) -> None:
@@ -186,34 +224,28 @@ async def test_what_died_with_its_runner_is_closed_and_whatever_is_at_work_is_sp
         config = grpo_config(tmp_path, name="blocked", cycles=1, evaluation={"enabled": False})
         blocked, failed = await first_attempt(flows.grpo, config)
         assert failed.is_failed()
+        set_faults(here, {"action": "slow_operation", "kind": "sample", "run": 1, "delay_s": BLOCKED_S})
         long = grpo_config(tmp_path, name="killed", cycles=400, evaluation={"enabled": False})
         killed = await start(long.model_dump(mode="json"))
         orphan = await until(lambda: sampling(killed), "the served run to sample")
         kill_with_children(runner)
-    set_faults(here, {"action": "slow_operation", "kind": "sample", "run": 0, "delay_s": BLOCKED_S})
+
+    reaper = ScheduledReaper()
     second = asyncio.create_task(retry(flows.grpo, blocked))
     alive = await until(lambda: sampling(blocked), "the second attempt to sample")
-    blocked_from = time.monotonic()
     left = await leave_open("left", {FLOW_RUN: str(blocked), ATTEMPT: "1"})
     foreign = await leave_open("foreign", {FLOW_RUN: "00000000-0000-4000-8000-000000000000"})
-
-    first = await reap(silence_s=SILENCE_S)
-    assert left in first["closed"], "of an attempt that another has followed"
-    assert {alive.session_id, foreign} <= set(first["spared"]), "at work; and not known to this Prefect, but not silent"
+    await reaper.whole_call()
+    assert left in reaper.closed, "of an attempt that another has followed"
+    assert foreign in reaper.calls[-1][1]["spared"], "not known to this Prefect, but not silent"
     await close(foreign)
+    assert (await second).is_completed()
+    await reaper.stop()
 
-    async def reaped() -> bool:
-        closed = (await reap(silence_s=SILENCE_S))["closed"]
-        return orphan.session_id in [*closed, *first["closed"]]
-
-    await until(reaped, "the orphan to be reaped", INTERVAL_S)
+    assert reaper.spared_for_s(alive.session_id) > BOUND_S, "a poll that blocks for longer than the silence"
+    assert sorted(reaper.closed) == sorted([orphan.session_id, left])
     assert await status_of(orphan.session_id) == ("closed", None), "by the reaper, not by the gateway's own TTL"
     async with get_client() as api:
         owner = await api.read_flow_run(killed)
     assert owner.state is not None
     assert owner.state.type == StateType.RUNNING, "no hook has run, and Prefect does not know"
-
-    while time.monotonic() - blocked_from < BLOCKED_S - 1:  # all the time, and beyond the bound of silence
-        assert alive.session_id in (await reap(silence_s=SILENCE_S))["spared"]
-        await asyncio.sleep(1)
-    assert (await second).is_completed()
