@@ -122,7 +122,7 @@ async def started_gateway(options: GatewayOptions, data: DataDirectory, faults: 
             gateway = await stack.enter_async_context(
                 Gateway(
                     data,
-                    make_provider(options),
+                    make_provider(options, data.scratch),
                     RULES[rules],
                     reduction=options.reduction,
                     session_ttl_s=options.session_ttl_s,
@@ -143,8 +143,11 @@ async def started_gateway(options: GatewayOptions, data: DataDirectory, faults: 
         yield gateway
 
 
-def make_provider(options: GatewayOptions) -> Provider:
-    """What executes the operations. The engine is imported here, so that nothing else needs its libraries."""
+def make_provider(options: GatewayOptions, scratch: Path) -> Provider:
+    """What executes the operations, with a folder for its temporary files.
+
+    The engine is imported here, so that nothing else needs its libraries.
+    """
     if options.provider == "delay":
         return DelayProvider(options.models, options.delays)
     from gateway.providers.local import EngineOptions, LocalProvider  # noqa: PLC0415 - see above
@@ -155,7 +158,7 @@ def make_provider(options: GatewayOptions) -> Provider:
         deterministic=options.deterministic,
         dppo_variant=options.dppo_variant,
     )
-    return LocalProvider(engine)
+    return LocalProvider(engine, scratch)
 
 
 class GatewayServer(uvicorn.Server):

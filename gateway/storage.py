@@ -27,6 +27,7 @@ class DataDirectory:
         self.ledger = path / "ledger.sqlite"
         self.key_file = path / "api_key"
         self.notice = path / "gateway.json"
+        self.scratch = path / "scratch"
         self._lock = FileLock(path / "gateway.lock")
 
     def open(self) -> None:

@@ -219,6 +219,6 @@ def test_a_snapshot_that_cannot_make_room_in_memory_fails_its_operation_and_lose
     with no_file_may_grow():
         code, message = run.error("save_weights_for_sampler", sampler_id="second")
     assert code == "file_not_written"
-    assert "make room in the folder for temporary files (TMPDIR)" in message
+    assert "make room where the gateway keeps its data" in message
     run.snapshot()
     assert run.logprobs(PROMPT, first) == expected

@@ -38,11 +38,14 @@ def test_an_engine_that_is_killed_fails_its_runs_and_the_next_run_lives(tmp_path
         run_id = _open_run(http, "first")
         state_id = _do(http, run_id, 0, "save_state", {})["result"]["state_id"]
         (engine,) = psutil.Process(gateway.pid).children()
+        (abandoned,) = (tmp_path / "scratch").iterdir()
         engine.kill()
         lost = _do(http, run_id, 1, "forward_backward", payloads.training())
         assert (lost["status"], lost["error"]["code"]) == ("failed", "provider_lost")
         assert http.get(f"/runs/{run_id}").json()["reason"] == "provider_lost"
         restored = _open_run(http, "second", initial={"state_id": state_id})
+        assert [folder.name for folder in (tmp_path / "scratch").iterdir()] != [abandoned.name]
+        assert not abandoned.exists(), "what a killed engine leaves in the way of files stays for ever"
         assert _do(http, restored, 0, "forward_backward", payloads.training())["status"] == "succeeded"
         (engine,) = psutil.Process(gateway.pid).children()
         gateway.kill()

@@ -116,7 +116,7 @@ class Snapshots:
             if snapshot.file is None:
                 file = self._scratch / f"snapshot-{next(self._file_numbers)}.safetensors"
                 assert snapshot.flat is not None
-                with naming(file, "make room in the folder for temporary files (TMPDIR)"):
+                with naming(file, "make room where the gateway keeps its data"):
                     save_weights(file, snapshot.flat)
                 snapshot.file = file  # only now: it is read in place of what is given up here
             snapshot.flat = None

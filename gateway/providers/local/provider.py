@@ -6,9 +6,11 @@ import asyncio
 import itertools
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gateway.providers.base import Outcome, ProviderLostError, RunSpec, Work
@@ -27,10 +29,16 @@ class LocalProvider:
 
     A process, because torch's threads and the event loop would starve each other, and because a crash of the one must
     not take the gateway along.
+
+    Args:
+        options: what it serves, and how.
+        scratch: a folder for snapshots that do not fit into memory, of this provider alone: emptied at every start, for
+            a process that was killed leaves its files. Without one they go where temporary files go.
     """
 
-    def __init__(self, options: EngineOptions | None = None) -> None:
+    def __init__(self, options: EngineOptions | None = None, scratch: Path | None = None) -> None:
         self._options = options or EngineOptions()
+        self._scratch = scratch
         self._engine: _EngineProcess | None = None
         self._rows: list[CapabilityRow] = []
 
@@ -47,7 +55,9 @@ class LocalProvider:
             ProviderLostError: the process ended at once.
         """
         await self.stop()
-        self._engine = await _EngineProcess.spawn(self._options.thread_count)
+        if self._scratch is not None:
+            await asyncio.to_thread(_empty, self._scratch)
+        self._engine = await _EngineProcess.spawn(self._options.thread_count, self._scratch)
         try:
             rows = await self._engine.call("start", asdict(self._options))
         except BaseException:
@@ -113,6 +123,11 @@ class LocalProvider:
         return await self._engine.call(method, params)
 
 
+def _empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
 @dataclass
 class _EngineProcess:
     """One life of the process. Answers are matched by id, so that a cancelled caller leaves no answer to the next."""
@@ -124,7 +139,7 @@ class _EngineProcess:
     _ended: bool = False
 
     @classmethod
-    async def spawn(cls, threads: int) -> _EngineProcess:
+    async def spawn(cls, threads: int, scratch: Path | None) -> _EngineProcess:
         # Both must be in place before torch is loaded. Threads that spin while they wait take the core a busy neighbour
         # (Prefect's server, a flow) needs, and are then waited for themselves: training becomes four times slower.
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
@@ -132,6 +147,7 @@ class _EngineProcess:
             sys.executable,
             "-m",
             "gateway.providers.local.worker",
+            *([] if scratch is None else [str(scratch)]),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -1,6 +1,7 @@
-"""The engine's process: `python -m gateway.providers.local.worker`, driven through stdin and stdout.
+"""The engine's process: `python -m gateway.providers.local.worker [SCRATCH]`, driven through stdin and stdout.
 
-It ends with its parent: when stdin does, and on Linux by a signal even while it computes.
+SCRATCH is the folder for its temporary files. It ends with its parent: when stdin does, and on Linux by a signal even
+while it computes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = sys.stdin.buffer, _private_stdout()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    with tempfile.TemporaryDirectory(prefix="whitney-engine-") as scratch:
+    folder = sys.argv[1] if len(sys.argv) > 1 else None
+    with tempfile.TemporaryDirectory(prefix="whitney-engine-", dir=folder) as scratch:
         _serve(requests, answers, Path(scratch))
 
 
