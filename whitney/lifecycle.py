@@ -23,6 +23,7 @@ from whitney.types import TERMINAL_RUN, Run, Session, SessionList
 
 POLL_S = 0.2
 TELL_EVERY_S = 1.0
+TELL_REFUSAL_EVERY_S = 5.0
 LONGEST_REQUEST_S = 10.0
 
 
@@ -168,6 +169,7 @@ class LifecycleClient:
 
     def _send(self, request: Request) -> dict[str, Any]:
         attempts = self._endpoint.policy.start()
+        tell_at = time.monotonic()
         while True:
             wired = self._endpoint.wire(self._http, request)
             # Even the last request is given a second: after a long silence the endpoint may just have come back.
@@ -182,7 +184,9 @@ class LifecycleClient:
             wait = answer.wait_s(attempts)
             if wait is None or wait > self._left_s():
                 raise answer.error
-            self._tell(f"{answer.error}; trying again in {wait:.0f} s")
+            if (now := time.monotonic()) >= tell_at:
+                self._tell(f"{answer.error}; trying again, {self._left_s():.0f} s left")
+                tell_at = now + TELL_REFUSAL_EVERY_S
             time.sleep(wait)
 
 

@@ -139,6 +139,16 @@ def test_no_request_may_outlast_the_deadline_by_much() -> None:
     assert timeouts[2] == 1.0
 
 
+def test_an_endpoint_that_does_not_answer_is_told_once_in_a_while_and_not_with_every_try() -> None:
+    told: list[str] = []
+    transport = httpx.MockTransport(lambda _: httpx.Response(503))
+    client = LifecycleClient(settings(), deadline_s=1.0, on_progress=told.append, transport=transport)
+    with client, pytest.raises(WhitneyError):
+        client.open_sessions(("k", "v"))
+    (line,) = told
+    assert line.endswith("; trying again, 1 s left")
+
+
 def test_what_is_done_and_how_long_it_is_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whitney.lifecycle.TELL_EVERY_S", 0.0)
     gateway = Sessions({"ses_1": ["policy"]}, {"policy": 3})
