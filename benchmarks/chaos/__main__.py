@@ -19,7 +19,18 @@ CLIENTS = ("broken-fresh-seq", "broken-no-repost")
 
 # Every writer beside the flows makes SQLite refuse a subflow now and then, which the client then asks for again 2 s
 # later (tasks/prefect_server.py). Nothing here looks at events, task runs or schedules.
-_QUIET = ("EVENT_PERSISTER", "TASK_RUN_RECORDER", "TRIGGERS", "SCHEDULER", "FOREMAN", "LATE_RUNS", "REPOSSESSOR")
+QUIET = {
+    f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false"
+    for name in (
+        "EVENT_PERSISTER",
+        "TASK_RUN_RECORDER",
+        "TRIGGERS",
+        "SCHEDULER",
+        "FOREMAN",
+        "LATE_RUNS",
+        "REPOSSESSOR",
+    )
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = _parse(arguments)
     folder = Path(wanted.folder or mkdtemp(prefix="whitney-chaos-"))
     (folder / "prefect").mkdir(parents=True, exist_ok=True)
-    os.environ.update({f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false" for name in _QUIET})
+    os.environ.update(QUIET)
     from benchmarks.chaos.campaign import Campaign
     from benchmarks.chaos.verdict import Verdict
 
@@ -35,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(verdict.line(), file=sys.stderr if wanted.json else sys.stdout, flush=True)
 
     began = time.monotonic()
-    with prefect_server(folder / "prefect"), Campaign(folder, stands=wanted.stands, client=wanted.client) as campaign:
+    with prefect_server(folder / "prefect"), Campaign(folder, stands=wanted.stands) as campaign:
         scenarios = wanted.only or campaign.scenarios(wanted.scenarios, wanted.seed, wanted.algorithms)
-        report = campaign.run(scenarios, tell)
+        report = campaign.run(scenarios, client=wanted.client, tell=tell)
     sums = report.sums() | {"seconds": round(time.monotonic() - began, 1)}
     if wanted.json:
         lines = [

@@ -58,12 +58,10 @@ class Campaign:
     Args:
         folder: where everything is left: a folder a scenario, a data directory a gateway.
         stands: how many scenarios are played at once.
-        client: the name of a client that is wrong on purpose (`benchmarks.chaos.broken`).
     """
 
-    def __init__(self, folder: Path, *, stands: int = 2, client: str | None = None) -> None:
+    def __init__(self, folder: Path, *, stands: int = 2) -> None:
         self._folder = folder
-        self._client = client
         self._jobs: queue.Queue[tuple[Job, Future[Any]] | None] = queue.Queue()
         self._threads = [
             # The settings that name the Prefect server are in this context, which a thread does not inherit.
@@ -87,7 +85,7 @@ class Campaign:
     def _serve(self, number: int) -> None:
         folder = self._folder / f"stand-{number}"
         with Stand(folder) as stand, get_client(sync_client=True) as api:
-            player = Player(api, stand, folder, self._client)
+            player = Player(api, stand, folder)
             while (job := self._jobs.get()) is not None:
                 work, future = job
                 try:
@@ -100,21 +98,23 @@ class Campaign:
         self._jobs.put((work, future))
         return future
 
-    def scenarios(self, number: int, seed: int, algorithms: Sequence[str]) -> list[Scenario]:
+    def scenarios(
+        self, number: int, seed: int, algorithms: Sequence[str], save_every: Sequence[int] = SAVE_EVERY
+    ) -> list[Scenario]:
         """Draw; the undisturbed runs tell what there is to be hit."""
-        shapes = [Scenario(algorithm, save_every) for algorithm in algorithms for save_every in SAVE_EVERY]
+        shapes = [Scenario(algorithm, every) for algorithm in algorithms for every in save_every]
         self._refer(shapes)
         counts = {(shape.algorithm, shape.save_every): self._references[shape].counts for shape in shapes}
-        return list(draw(number, seed, counts))
+        return draw(number, seed, counts)
 
-    def run(self, scenarios: Iterable[Scenario], tell: Tell = lambda _: None) -> Report:
-        """Play them all, telling each verdict as it comes."""
+    def run(self, scenarios: Iterable[Scenario], *, client: str | None = None, tell: Tell = lambda _: None) -> Report:
+        """Play them all, telling each verdict as it comes; `client` names one of `benchmarks.chaos.broken`."""
         scenarios = list(scenarios)
         self._refer(scenario.undisturbed for scenario in scenarios)
         report = Report()
 
         def play(scenario: Scenario) -> Job:
-            return lambda player: player.play(scenario, self._references[scenario.undisturbed])
+            return lambda player: player.play(scenario, self._references[scenario.undisturbed], client)
 
         for future in [self._submit(play(scenario)) for scenario in scenarios]:
             verdict = future.result()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 
 from benchmarks.chaos.scenario import PASSING, Ending, Fault, Scenario, When
@@ -13,54 +13,57 @@ Counts = Mapping[str, int]
 Faults = tuple[tuple[Fault, ...], Ending]
 Family = Callable[[Random, Counts], Faults]
 
-# The requests around the operations. A failure's own (cancel_run) are met by the hooks of other scenarios.
-LIFE = ("create_session", "create_run", "get_artifact", "finish_run", "get_run", "close_session", "heartbeat")
-AROUND = tuple(route for route in LIFE if route not in {"heartbeat", "get_run"})
+# The requests around the operations, and what of them a healthy run makes just once or a sure number of times.
+LIFE = ("create_session", "create_run", "get_artifact", "finish_run", "close_session")
+AROUND = (*LIFE, "capabilities", "list_sessions", "get_run", "heartbeat")
 WHENS: tuple[When, ...] = ("before", "after")
 
 
-def _operation(random: Random, counts: Counts, prefix: str, *, last: float = 1.0) -> tuple[str, int]:
-    """A subject with that prefix, and one of its places (of the first `last` share)."""
-    subject = random.choice(sorted(subject for subject in counts if subject.startswith(prefix)))
-    return subject, random.randint(1, max(1, int(counts[subject] * last)))
+def _operation(random: Random, counts: Counts, prefixes: tuple[str, ...]) -> tuple[str, int]:
+    """A subject with such a prefix, and one of its places."""
+    subject = random.choice(sorted(subject for subject in counts if subject.startswith(prefixes)))
+    return subject, random.randint(1, counts[subject])
 
 
-def _life(random: Random, counts: Counts, subjects: tuple[str, ...] = LIFE) -> tuple[str, int]:
-    subject = random.choice(subjects)
-    # How many beats there are depends on how fast the machine is; the first two are sure.
-    return subject, random.randint(1, min(counts[subject], 2 if subject == "heartbeat" else counts[subject]))
+def _first_half(random: Random, counts: Counts) -> tuple[str, int]:
+    """A post that is made in every block, at a place in the first half of them."""
+    posts = [subject for subject in counts if subject.startswith("post-") and counts[subject] > 1]
+    subject = random.choice(sorted(posts))
+    return subject, random.randint(1, counts[subject] // 2)
+
+
+def _around(random: Random, counts: Counts) -> tuple[str, int]:
+    subject = random.choice(AROUND)
+    # How many beats and looks at a run there are depends on how fast the machine is; the first is sure.
+    return subject, random.randint(1, counts[subject]) if subject in LIFE else 1
+
+
+def _anywhere(random: Random, counts: Counts) -> tuple[str, int]:
+    return _operation(random, counts, random.choice((("post-",), ("poll-",), LIFE)))
 
 
 def _passing(random: Random, subject: str, nth: int) -> Fault:
-    action = random.choice(sorted(PASSING))
-    return Fault(action, subject, nth, times=random.choice((1, 1, 2, 3)) if action[0].isdigit() else 1)
+    return Fault(random.choice(sorted(PASSING)), subject, nth, times=random.choice((1, 1, 2, 3)))
 
 
-def passing_post(random: Random, counts: Counts) -> Faults:
-    """A post is refused, lost, slow, or its answer is."""
-    return (_passing(random, *_operation(random, counts, "post-")),), "hooked"
+def passing(*prefixes: str) -> Family:
+    """An operation's post, or the wait for it, is refused, lost, slow, or its answer is."""
+    return lambda random, counts: ((_passing(random, *_operation(random, counts, prefixes)),), "hooked")
 
 
-def passing_poll(random: Random, counts: Counts) -> Faults:
-    """The same with the wait for a result."""
-    return (_passing(random, *_operation(random, counts, "poll-")),), "hooked"
-
-
-def passing_life(random: Random, counts: Counts) -> Faults:
+def passing_around(random: Random, counts: Counts) -> Faults:
     """The same with everything else."""
-    return (_passing(random, *_life(random, counts)),), "hooked"
+    return (_passing(random, *_around(random, counts)),), "hooked"
 
 
-def _struck(action: str, prefix: str) -> Family:
+def struck(action: str, *prefixes: str) -> Family:
+    """The flow's process, the gateway or its engine is killed at a place of the flow's; or the flow is told to end."""
+
     def family(random: Random, counts: Counts) -> Faults:
-        return (Fault(action, *_operation(random, counts, prefix), when=random.choice(WHENS)),), "hooked"
+        subject, nth = _operation(random, counts, prefixes) if prefixes else _anywhere(random, counts)
+        return (Fault(action, subject, nth, when=random.choice(WHENS)),), "hooked"
 
     return family
-
-
-def kill_life(random: Random, counts: Counts) -> Faults:
-    """The flow's process is killed around a request of its life cycle."""
-    return (Fault("kill", *_life(random, counts, AROUND), when=random.choice(WHENS)),), "hooked"
 
 
 def kill_moment(random: Random, counts: Counts) -> Faults:
@@ -70,36 +73,31 @@ def kill_moment(random: Random, counts: Counts) -> Faults:
     return (Fault("kill", subject, nth, when=random.choice(WHENS)),), "hooked"
 
 
-def crash(random: Random, counts: Counts) -> Faults:
-    """The gateway ends before or after it executes an operation."""
-    return (Fault("crash", *_operation(random, counts, "post-"), when=random.choice(WHENS)),), "hooked"
-
-
-def _elsewhere(action: str) -> Family:
-    """Gateway or engine are killed at a place of the flow's; SIGTERM and Cancel reach the flow there."""
-
-    def family(random: Random, counts: Counts) -> Faults:
-        prefix = random.choice(("post-", "poll-"))
-        return (Fault(action, *_operation(random, counts, prefix), when=random.choice(WHENS)),), "hooked"
-
-    return family
+def kill_closing(random: Random, counts: Counts) -> Faults:
+    """The flow is told to end, and killed while it is closing its session."""
+    told = random.choice(("sigterm", "cancel"))
+    subject, nth = _operation(random, counts, ("post-", "poll-"))
+    closing = Fault("kill", random.choice(("cancel_run", "close_session")), when=random.choice(WHENS))
+    return (Fault(told, subject, nth, when=random.choice(WHENS)), closing), "hooked"
 
 
 def several(random: Random, counts: Counts) -> Faults:
-    """Two passing faults and a kill; or a kill, and another in the second attempt."""
-    subject, nth = _operation(random, counts, "post-", last=0.5)
+    """A passing fault, a kill, and another fault in the second attempt."""
+    early = _passing(random, random.choice(("create_session", "create_run", "post-sample")), 1)
+    subject, nth = _first_half(random, counts)
     first = Fault("kill", subject, nth, when=random.choice(WHENS))
-    again = random.choice(
-        ("post-save_state", "post-optim_step", "post-forward_backward", "create_run", "create_session")
-    )
-    second = Fault(random.choice(("kill", "kill", "drop_answer", "reset", "crash")), again, attempt=2)
-    if second.action == "crash" and second.kind is None:
-        second = Fault("503", again, attempt=2, times=2)
-    early = _passing(random, "create_session", 1)
-    return (early, first, second), "hooked"
+    again = random.choice((*SECOND, "list_sessions", "create_session", "create_run"))
+    if again in SECOND and random.random() < 0.25:
+        return (early, first, Fault("crash", again, when=random.choice(WHENS), attempt=2)), "hooked"
+    action = random.choice(("kill", "kill", "engine_kill", "drop_answer", "reset"))
+    return (early, first, Fault(action, again, attempt=2)), "hooked"
 
 
-def _retried(ending: Ending) -> Family:
+# What a second attempt is sure to do if the first was killed in its first half.
+SECOND = ("post-save_state", "post-optim_step", "post-forward_backward")
+
+
+def retried(ending: Ending) -> Family:
     """A kill in the first half, and a Retry that comes in its own way."""
 
     def family(random: Random, counts: Counts) -> Faults:
@@ -112,42 +110,44 @@ def _retried(ending: Ending) -> Family:
 
 def finished(random: Random, counts: Counts) -> Faults:
     """A run that has got over a passing fault, completed, and is retried for nothing."""
-    return (_passing(random, *_operation(random, counts, "post-")),), "finished"
+    return (_passing(random, *_operation(random, counts, ("post-",))),), "finished"
 
 
-FAMILIES: tuple[tuple[str, Family], ...] = (
-    ("passing post", passing_post),
-    ("kill post", _struck("kill", "post-")),
-    ("passing poll", passing_poll),
-    ("kill poll", _struck("kill", "poll-")),
-    ("passing life", passing_life),
-    ("kill life", kill_life),
-    ("kill moment", kill_moment),
-    ("crash", crash),
-    ("several", several),
-    ("sigterm", _elsewhere("sigterm")),
-    ("cancel", _elsewhere("cancel")),
-    ("engine kill", _elsewhere("engine_kill")),
-    ("unwatched", _retried("unwatched")),
-    ("at once", _retried("at_once")),
-    ("twice", _retried("twice")),
-    ("finished", finished),
-    ("gateway kill", _elsewhere("gateway_kill")),
-    ("reaped", _retried("reaped")),
-    ("truncated", _retried("truncated")),
+FAMILIES: tuple[Family, ...] = (
+    passing("post-"),
+    struck("kill", "post-"),
+    passing("poll-"),
+    struck("kill", "poll-"),
+    passing_around,
+    struck("kill", *LIFE),
+    kill_moment,
+    struck("sigterm"),
+    struck("cancel"),
+    struck("crash", "post-"),
+    several,
+    struck("engine_kill"),
+    retried("unwatched"),
+    retried("at_once"),
+    retried("twice"),
+    kill_closing,
+    finished,
+    struck("gateway_kill"),
+    retried("reaped"),
+    retried("truncated"),
 )
 
 
-def draw(number: int, seed: int, counts: Mapping[tuple[str, int], Counts]) -> Iterator[Scenario]:
+def draw(number: int, seed: int, counts: Mapping[tuple[str, int], Counts]) -> list[Scenario]:
     """`number` scenarios, none twice, each family as often as the others; `counts` by algorithm and `save_every`."""
-    random, drawn = Random(seed), set[Scenario]()
+    random, drawn = Random(seed), dict[Scenario, None]()
     shapes = sorted(counts)
+    place = 0
     while len(drawn) < number:
-        for place in range(number - len(drawn)):
-            _, family = FAMILIES[place % len(FAMILIES)]
-            algorithm, save_every = random.choice(shapes)
-            faults, ending = family(random, counts[algorithm, save_every])
-            scenario = Scenario(algorithm, 1 if ending == "truncated" else save_every, faults, ending)
-            if scenario not in drawn and (algorithm, scenario.save_every) in counts:
-                drawn.add(scenario)
-                yield scenario
+        algorithm, save_every = random.choice(shapes)
+        faults, ending = FAMILIES[place % len(FAMILIES)](random, counts[algorithm, save_every])
+        # A state that is lost falls back on the one before, so there must be several.
+        scenario = Scenario(algorithm, 1 if ending == "truncated" else save_every, faults, ending)
+        if scenario not in drawn:
+            drawn[scenario] = None
+            place += 1
+    return list(drawn)

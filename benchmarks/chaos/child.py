@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-import psutil  # type: ignore[import-untyped] # ships no types
+import psutil
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.engine import handle_engine_signals
 from prefect.flow_engine import load_flow_run, run_flow
@@ -47,9 +47,13 @@ from flows.durable.outcome import Block, BlockOutcome, Start
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.lifecycle import LifecycleClient
+from whitney.retry import RetryPolicy
 
 BEAT_S = 0.2
 """Seconds between two heartbeats, so that a flow of two seconds has some to lose."""
+
+LONGEST_PAUSE_S = 1.0
+"""Of the client between two tries, so that a gateway that is started again is not waited for longer than it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +116,10 @@ def _surroundings(order: Order) -> Iterator[Tap]:
 
 
 def _watch(order: Order) -> Tap:
-    """Put the tap between the clients and the wire, for the rest of this process."""
+    """Put the tap between the clients and the wire, for the rest of this process; nobody waits longer than need be."""
     journal = Journal(order.folder / "journal.jsonl", order.attempt)
     tap = Tap(journal, order.faults, partial(_strike, order))
+    patch.object(RetryPolicy, "__init__", partialmethod(RetryPolicy.__init__, longest_s=LONGEST_PAUSE_S)).start()
     for client, transport in ((WhitneyClient, WatchedTransport(tap)), (LifecycleClient, WatchedSyncTransport(tap))):
         patch.object(client, "__init__", partialmethod(client.__init__, transport=transport)).start()
     return tap

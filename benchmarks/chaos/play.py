@@ -34,11 +34,10 @@ _SLOW_HOOK = {"action": "slow_answer", "route": "cancel_run", "delay_s": 0.8, "t
 class Player:
     """Plays scenarios on one stand, one after another."""
 
-    def __init__(self, api: SyncPrefectClient, stand: Stand, folder: Path, client: str | None = None) -> None:
+    def __init__(self, api: SyncPrefectClient, stand: Stand, folder: Path) -> None:
         self._stand = stand
         self._runner = Runner(api, stand)
         self._folder = folder
-        self._client = client
         self._taught: str | None = None
         self._orders = 0
 
@@ -54,11 +53,11 @@ class Player:
         self._require_completed(order)
         return self._evidence(order)
 
-    def play(self, scenario: Scenario, reference: Evidence) -> Verdict:
+    def play(self, scenario: Scenario, reference: Evidence, client: str | None = None) -> Verdict:
         """Do to a run what the scenario says, press Retry until it has completed, and judge."""
         began, crashes = time.monotonic(), self._stand.crashes
         verdict = Verdict(scenario)
-        order = replace(self._order(scenario.algorithm, scenario.save_every), client=self._client)
+        order = replace(self._order(scenario.algorithm, scenario.save_every), client=client)
         try:
             self._until_completed(order, verdict, reference)
         except StuckError as error:
@@ -81,13 +80,12 @@ class Player:
                 attempts.append(self._retry_while_at_work(attempts[0], verdict, reference))
             self._runner.wait(*attempts)
             for attempt in attempts:
-                hooked = scenario.ending not in {"unwatched", "reaped"} or verdict.attempts > 1
-                if hook := self._runner.settle(attempt, hook=hooked):
-                    hooks.append(hook)
-            if verdict.attempts == 1:
-                self._between_attempts(order, verdict, hooks)
-        for hook in hooks:
-            hook.join()
+                hooked = verdict.attempts > 1 or scenario.ending not in {"unwatched", "reaped"}
+                hooks += self._runner.settle(attempt, hook=hooked)
+            if verdict.attempts > 1 or scenario.ending != "at_once":
+                for hook in hooks:
+                    hook.join()
+            self._judge_sessions(order, verdict)
         self._judge_attempts(order, verdict)
         if scenario.ending == "finished":
             self._retry_when_finished(order, verdict, reference)
@@ -112,17 +110,18 @@ class Player:
         self._runner.press_retry(attempt.order.flow_run_id)
         return self._start(attempt.order, verdict, reference)
 
-    def _between_attempts(self, order: Order, verdict: Verdict, hooks: list[BaseProcess]) -> None:
-        ending = verdict.scenario.ending
-        if ending != "at_once":
-            for hook in hooks:
-                hook.join()
-        if ending == "reaped":
+    def _judge_sessions(self, order: Order, verdict: Verdict) -> None:
+        """Between two attempts none is open: the hook has seen to it, and where there was none, the reaper's call."""
+        ending, first = verdict.scenario.ending, verdict.attempts == 1
+        if first and ending in {"at_once", "unwatched"}:
+            return  # the next attempt does it
+        if first and ending == "reaped":
             settings = WhitneySettings(base_url=order.base_url, api_key=SecretStr(order.api_key))
-            told = close_sessions(settings, label=(FLOW_RUN, str(order.flow_run_id)))
-            verdict.breaches["open_sessions"] += [one.message for one in told if not one.closed]
-        if ending == "truncated":
+            close_sessions(settings, label=(FLOW_RUN, str(order.flow_run_id)))
+        if first and ending == "truncated":
             self._truncate_newest_state(order)
+        left = [session for session, status in self._evidence(order).sessions if status != "closed"]
+        verdict.breaches["open_sessions"] += [f"{one} is open after attempt {verdict.attempts}" for one in left]
 
     def _truncate_newest_state(self, order: Order) -> None:
         states = (order.folder / "runs" / "run" / "states.jsonl").read_bytes().splitlines()

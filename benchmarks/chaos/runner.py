@@ -121,21 +121,21 @@ class Runner:
         if action in {"cancel", "sigterm"}:
             attempt.process.terminate()
 
-    def settle(self, attempt: Attempt, *, hook: bool = True) -> BaseProcess | None:
+    def settle(self, attempt: Attempt, *, hook: bool = True) -> list[BaseProcess]:
         """Report how a process has ended if it could not, and start the hook that this calls for; its process."""
         order = attempt.order
         if attempt.cancelled:
-            process = self._hook(order, self._api.read_flow_run(order.flow_run_id), Cancelling())
-            process.join()
+            hooked = self._hook(order, self._api.read_flow_run(order.flow_run_id), Cancelling())
+            hooked.join()
             self._api.set_flow_run_state(order.flow_run_id, Cancelled())
-            return None
+            return [hooked]
         if self.state(order.flow_run_id).is_final():
-            return None
+            return []
         crashed: State[Any] = Crashed(message=f"Process exited with status code: {attempt.process.exitcode}.")
         self._api.set_flow_run_state(order.flow_run_id, crashed)
-        return self._hook(order, attempt.picked_up, crashed) if hook else None
+        return [self._hook(order, attempt.picked_up, crashed)] if hook else []
 
     def _hook(self, order: Order, flow_run: FlowRun, state: State[Any]) -> BaseProcess:
-        process = _FORK.Process(target=run_hook, args=(order, flow_run, state))
+        process = _FORK.Process(target=run_hook, args=(replace(order, faults=()), flow_run, state))
         process.start()
         return process

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from whitney.types import SAMPLER_KINDS
 
@@ -48,10 +48,12 @@ half of its bytes.
 """
 ENDINGS: tuple[str, ...] = get_args(Ending)
 
-MOMENTS = ("outcome", "adopt", "summary")
-
 _FAULT = re.compile(
     r"(?P<action>[\w-]+?)(\*(?P<times>\d+))?\.(?P<subject>[\w-]+)(\.(?P<nth>\d+))?(\.(?P<when>after))?(@(?P<attempt>\d+))?"
+)
+
+_SCENARIO = re.compile(
+    rf"(?P<algorithm>\w+):(?P<save_every>[1-9]\d*):(?P<faults>[^:]*)(:(?P<ending>{'|'.join(ENDINGS)}))?"
 )
 
 
@@ -143,12 +145,11 @@ class Scenario:
         Raises:
             ValueError: it is none.
         """
-        algorithm, save_every, faults, ending, *rest = [*text.split(":"), "hooked"]
-        if len(rest) > 1 or ending not in ENDINGS or not save_every.isdecimal():
-            raise ValueError(
-                f"{text!r} is no scenario: algorithm:save_every:fault+fault[:ending], {', '.join(ENDINGS)}"
-            )
-        return cls(algorithm, int(save_every), tuple(map(Fault.parse, filter(None, faults.split("+")))), ending)  # type: ignore[arg-type] # checked above
+        found = _SCENARIO.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is no scenario: algorithm:save_every:fault+fault[:{'|'.join(ENDINGS)}]")
+        faults = tuple(Fault.parse(fault) for fault in found["faults"].split("+") if fault)
+        return cls(found["algorithm"], int(found["save_every"]), faults, cast("Ending", found["ending"] or "hooked"))
 
     @property
     def undisturbed(self) -> Scenario:

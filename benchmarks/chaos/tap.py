@@ -170,7 +170,7 @@ class WatchedTransport(httpx.AsyncBaseTransport):
 
 
 class WatchedSyncTransport(httpx.BaseTransport):
-    """What the hook's client sends through. Nothing is set off here: the flow's own process has been hit already."""
+    """What the client sends through that ends sessions: in the flow's own process, and in the hook's."""
 
     def __init__(self, tap: Tap) -> None:
         self._real = httpx.HTTPTransport()
@@ -179,6 +179,7 @@ class WatchedSyncTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send, and see what comes."""
         seen = self._tap.sees(request)
+        self._tap.due(seen.subject, seen.nth, "before")
         self._tap.sent(seen)
         try:
             response = self._real.handle_request(request)
@@ -186,6 +187,7 @@ class WatchedSyncTransport(httpx.BaseTransport):
             self._tap.broken(seen, error)
             raise
         self._tap.answered(seen, response.status_code)
+        self._tap.due(seen.subject, seen.nth, "after")
         return response
 
     def close(self) -> None:
