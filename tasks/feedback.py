@@ -25,6 +25,7 @@ from algorithms.names import did_you_mean
 from tasks.builtin_rewards import last_number
 from tasks.completion import Completion
 from tasks.examples import DataError, Example
+from tasks.redaction import keyless, told
 from tasks.rendering import Renderer
 from tasks.reward_pool import Failed, Job, RewardPool
 from tasks.reward_worker import load_function
@@ -213,7 +214,7 @@ def _check_function(name: str) -> None:
     try:
         signature = inspect.signature(load_function(name))
     except Exception as error:  # a module that is imported may raise anything
-        raise ValueError(f"feedback {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(f"feedback {name!r} cannot be imported: {told(error)}") from keyless(error)
     try:
         signature.bind(None, reward=None)
     except TypeError as error:

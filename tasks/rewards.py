@@ -23,6 +23,7 @@ from tasks.builtin_rewards import UnscorableError
 from tasks.completion import Completion
 from tasks.examples import Example
 from tasks.library_rewards import LIBRARY_REWARDS
+from tasks.redaction import keyless, told
 from tasks.reward_pool import Job, RewardPool
 from tasks.reward_worker import LARGEST_SCORE, load_function
 
@@ -220,4 +221,4 @@ def _resolve(name: str) -> Callable[..., Any]:
     try:
         return load_function(name)
     except Exception as error:  # a module that is imported may raise anything
-        raise ValueError(f"reward {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(f"reward {name!r} cannot be imported: {told(error)}") from keyless(error)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flows.config.sections import ConfigError
+from tasks.redaction import keyless, told
 from tasks.reward_worker import load_function
 
 BuildLoss = Callable[[dict[str, Any], int, dict[str, Any], Any], Any]
@@ -24,7 +25,7 @@ def load_build_loss(name: str) -> BuildLoss:
         inspect.signature(function).bind({}, 0, {}, None)
     except (Exception, SystemExit) as error:  # a module that is imported may raise anything
         raise ConfigError(
-            f"build_loss = {name!r}: {type(error).__name__}: {error}; it must be a module:function called as "
+            f"build_loss = {name!r}: {told(error)}; it must be a module:function called as "
             "build_loss(sample, cycle, request, ctx)"
-        ) from error
+        ) from keyless(error)
     return function

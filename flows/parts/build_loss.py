@@ -21,6 +21,7 @@ from flows.durable.cycles import Cycle
 from flows.parts.loss_context import BlockingClient, LossContext, OperationClient
 from flows.parts.user_thread import in_daemon_thread
 from tasks.operations import current_sampler
+from tasks.redaction import keyless
 from tasks.run import Run
 from tasks.scoring import Group
 
@@ -70,6 +71,11 @@ async def build_payload(
             payloads.append(await _call(build_loss, sample, cycle.number, group.request, ctx))
         except NoGradientError:
             cycle.count_dropped({"no_gradient": len(group.sequences)})
+        except Exception as error:
+            told = keyless(error, cycle.attempt.client.settings.api_key)
+            if told is error:
+                raise
+            raise told from None  # build_loss can read the key; what a flow raises is stored
     return join(payloads, config.loss_function)
 
 
