@@ -27,16 +27,15 @@ LOOK_EVERY_S = 0.2
 async def end_earlier_attempts(client: WhitneyClient, flow_run_id: str, attempt: int) -> None:
     """Cancel and close what earlier attempts have left open: it is billed, and nobody will ever use it.
 
-    One that cannot be closed is told, and does not stop this attempt: the reaper goes on trying.
+    Of this attempt too: nothing is open yet that this process has opened, and a run that was suspended and resumed has
+    the same number. One that cannot be closed is told, and does not stop this attempt: the reaper goes on trying.
     """
-    if attempt <= 1:
-        return
     try:
         verdicts = await asyncio.to_thread(
             close_sessions,
             client.settings,
             label=(FLOW_RUN, flow_run_id),
-            attempts_up_to=attempt - 1,
+            attempts_up_to=attempt,
             deadline_s=HOOK_DEADLINE_S,
         )
     except WhitneyError as error:

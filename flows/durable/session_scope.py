@@ -8,6 +8,7 @@ hook of `flows.lifecycle`.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from uuid import UUID
@@ -62,7 +63,18 @@ class RunSpec:
 class SessionScope:
     """The open sessions of one attempt with their runs, and the duty to end both."""
 
-    __slots__ = ("_client", "_requested", "_sessions", "_stack", "attempt", "flow_run_id", "meter", "root_id", "runs")
+    __slots__ = (
+        "_client",
+        "_requested",
+        "_sessions",
+        "_stack",
+        "attempt",
+        "create_key",
+        "flow_run_id",
+        "meter",
+        "root_id",
+        "runs",
+    )
 
     def __init__(self, client: WhitneyClient, *, flow_run_id: str, root_id: str, attempt: int) -> None:
         self._client = client
@@ -72,19 +84,18 @@ class SessionScope:
         self.flow_run_id = flow_run_id
         self.root_id = root_id
         self.attempt = attempt
+        # Names what this process creates: asked for twice, it is still one. Not the attempt's alone: a run that was
+        # suspended and resumed is the same attempt in another process, and must not be handed a session that is closed.
+        self.create_key = f"{flow_run_id}:{attempt}:{secrets.token_hex(4)}"
         self.runs: dict[str, Run] = {}
         self.meter = Meter()
-
-    @property
-    def create_key(self) -> str:
-        """Names what this attempt creates: asked for twice, it is still one."""
-        return f"{self.flow_run_id}:{self.attempt}"
 
     async def open_run(self, name: str, spec: RunSpec, *, session: str = "main") -> Run:
         """Create a run under `name` ("policy", "teacher", …), on a session that is opened if it is not open yet."""
         session_id = self._sessions.get(session) or await self._open_session(session)
-        # The policy's key is the attempt's own; others are told apart by what they are for.
-        create_key = self.create_key if name == POLICY else f"{self.create_key}:{name}"
+        # The policy's key is the attempt's own; others are told apart by what they are for. Keys count per session.
+        attempt = f"{self.flow_run_id}:{self.attempt}"
+        create_key = attempt if name == POLICY else f"{attempt}:{name}"
         run_id = await create_run(self._client, session_id, spec.request(create_key), name)
         run = Run(self._client, session_id=session_id, run_id=run_id, meter=self.meter)
         self.runs[name] = run

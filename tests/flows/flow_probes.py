@@ -117,7 +117,7 @@ async def first_attempt(flow: Flow[..., Any], config: FlowConfig) -> tuple[UUID,
     async with get_client() as api:
         parameters = {"config": config.model_dump(mode="json")}
         flow_run = await api.create_flow_run(flow, parameters=parameters, state=Pending())
-    return flow_run.id, await _run(flow, flow_run)
+    return flow_run.id, await ended(flow, flow_run)
 
 
 async def retry(flow: Flow[..., Any], flow_run_id: UUID) -> State[Any]:
@@ -125,10 +125,11 @@ async def retry(flow: Flow[..., Any], flow_run_id: UUID) -> State[Any]:
     async with get_client() as api:
         await api.set_flow_run_state(flow_run_id, Scheduled(name="AwaitingRetry"), force=True)
         (flow_run,) = await api.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id])))
-    return await _run(flow, flow_run)
+    return await ended(flow, flow_run)
 
 
-async def _run(flow: Flow[..., Any], flow_run: FlowRun) -> State[Any]:
+async def ended(flow: Flow[..., Any], flow_run: FlowRun) -> State[Any]:
+    """Run a flow run in this process, as a worker's would; how it ended."""
     state: State[Any] = await run_flow(flow, flow_run=flow_run, return_type="state")  # type: ignore[misc] # a union
     return state
 

@@ -9,9 +9,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from flow_probes import first_attempt, ledger, lines, lose_answer, retry, sessions_of
+from flow_probes import ended, first_attempt, ledger, lines, lose_answer, retry, sessions_of
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
+from prefect.deployments.runner import RunnerDeployment
+from prefect.exceptions import Pause
+from prefect.flow_runs import suspend_flow_run
 from tiny_configs import grpo_config
 
 import flows
@@ -175,3 +178,26 @@ async def test_a_process_that_does_not_let_go_is_named_after_a_while(
         state = await retry(flows.grpo, flow_run_id)
     with pytest.raises(ConfigError, match=r"another process has been at work.*tiny-grpo/\.lock"):
         await state.result()
+
+
+async def test_a_run_that_was_suspended_and_resumed_goes_on_in_a_session_of_its_own(
+    local: GatewayProcess, tmp_path: Path
+) -> None:
+    parameters = {"config": config_of(tmp_path, cycles=6).model_dump(mode="json")}
+    deployment = RunnerDeployment.from_flow(flows.grpo, name="suspended")  # nothing else can be suspended
+    metrics = tmp_path / "tiny-grpo" / "metrics.jsonl"
+    async with get_client() as api:
+        flow_run = await api.create_flow_run_from_deployment(await deployment.apply(), parameters=parameters)
+        running = asyncio.create_task(ended(flows.grpo, flow_run))
+        while not metrics.exists():
+            await asyncio.sleep(0.05)
+        await suspend_flow_run(flow_run_id=flow_run.id)
+        with pytest.raises(Pause):  # the signal that a worker's process ends with
+            await running
+        assert [one.status for one in await sessions_of(flow_run.id)] == ["closed"]
+        await api.resume_flow_run(flow_run.id)
+        resumed = await ended(flows.grpo, await api.read_flow_run(flow_run.id))
+    assert resumed.is_completed()
+    assert [one.status for one in await sessions_of(flow_run.id)] == ["closed", "closed"]
+    assert [one["block"] for one in states_of(tmp_path)] == list(range(6))
+    assert (await resumed.result())["adapter_sha256"] == await undisturbed(tmp_path, cycles=6)
