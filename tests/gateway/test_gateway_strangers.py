@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import KEY
 
 from gateway.app import build_app
 from gateway.serve import GatewayServer, listen
@@ -20,6 +19,7 @@ from whitney.routes import ROUTES
 if TYPE_CHECKING:
     from conftest import Caller
 
+KEY = "key-of-the-tests"
 NEEDING_A_KEY = sorted(ROUTES.keys() - {"healthz"})
 STRANGERS = [
     None,
