@@ -66,12 +66,8 @@ class FileRules:
             GatewayError: 409 `state_corrupt` or `artifact_corrupt`, for good; 404 and 410 as `get`.
         """
         record, path = self.get(kind, file_id)
-        try:
-            size, sha256 = await asyncio.to_thread(measure, path)
-        except FileNotFoundError:
-            size, sha256 = None, None
-        if sha256 != record.sha256:
-            raise self._corrupt(record, path, size)
+        if not await self._is_whole(record):
+            raise self._corrupt(record, path, _size(path))
 
     def delete(self, kind: str, file_id: str) -> None:
         """Delete the bytes and remember that; again is once, 404 what never was. Runs keep what they began from."""
@@ -94,7 +90,7 @@ class FileRules:
         for record in records:
             self._data.file(record.kind, record.file_id).unlink(missing_ok=True)
 
-    def state(self, state_id: str) -> State:
+    async def state(self, state_id: str) -> State:
         """What is known of a state: its file, what it came from, and for whom it was saved.
 
         Raises:
@@ -111,7 +107,7 @@ class FileRules:
             size_bytes=record.size_bytes,
             sha256=record.sha256,
             created_at=iso(record.created_at),
-            complete=_size(self._data.file("state", record.file_id)) == record.size_bytes,
+            complete=await self._is_whole(record),
             parent_state_id=parent.state_id if parent else None,
             parent_artifact_id=parent.artifact_id if parent else None,
             session_id=session.session_id if session else None,
@@ -121,6 +117,16 @@ class FileRules:
         if record.gone_at is not None:
             raise _gone(record, record.gone_at, lineage=state.model_dump())
         return state
+
+    async def _is_whole(self, record: FileRecord) -> bool:
+        """Whether the bytes on disk are those that were recorded; they are read only where their number is right."""
+        path = self._data.file(record.kind, record.file_id)
+        if _size(path) != record.size_bytes:
+            return False
+        try:
+            return (await asyncio.to_thread(measure, path))[1] == record.sha256
+        except FileNotFoundError:
+            return False
 
     def _parent(self, record: FileRecord, run: RunRecord | None) -> Initial | None:
         """The state that the same run saved before, else what the run began from.

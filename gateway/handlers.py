@@ -135,7 +135,7 @@ async def get_operation(request: Request) -> Response:
 
 async def get_state(request: Request) -> Response:
     """GET /states/{state_id}: what is known of it."""
-    return answer(gateway_of(request).files.state(request.path_params["state_id"]).model_dump())
+    return answer((await gateway_of(request).files.state(request.path_params["state_id"])).model_dump())
 
 
 async def delete_state(request: Request) -> Response:

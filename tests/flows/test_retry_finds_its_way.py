@@ -77,6 +77,18 @@ async def test_the_newest_complete_state_is_gone_on_from_and_the_skipped_one_is_
     assert list(summary["redone"]["by_attempt"]) == ["1"]
 
 
+async def test_a_state_whose_bytes_have_changed_is_not_gone_on_from_either(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow_run_id = await fails_in_cycle_four(tmp_path, monkeypatch)
+    file = DataDirectory(local.data_dir).file("state", states_of(tmp_path)[-1]["state_id"])
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert (await retry(flows.grpo, flow_run_id)).is_completed()
+    assert [one["attempt"] for one in states_of(tmp_path)] == [1, 1, 2, 2]
+
+
 async def test_a_retry_whose_states_are_all_gone_says_so_and_what_to_do(
     local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

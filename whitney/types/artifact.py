@@ -10,7 +10,7 @@ from whitney.types.base import WireAnswer
 class State(WireAnswer):
     """GET /states/{id}: weights and optimizer of a run at one moment, in `size_bytes` bytes.
 
-    `complete`: the file is there, and as long as it was saved; an endpoint that does not say so is believed.
+    `complete`: the file is there, byte for byte as it was saved; an endpoint that does not say so is believed.
     `parent_state_id`: the state that the same run saved before it, else the one that the run began from; where that was
     an adapter, `parent_artifact_id`; at the root neither. `seq_id` is the operation that saved it, `labels` are its
     session's: for which flow run and attempt.
