@@ -48,6 +48,7 @@ async def evaluate(
     sequences = [sequence for group in drawn for sequence in group.sequences]
     outcome = EvaluationOutcome(
         when=when,
+        state_id=start.state_id,
         prompts=len(drawn),
         skipped=skipped,
         samples=section.samples,

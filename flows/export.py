@@ -30,6 +30,7 @@ async def export(attempt: Attempt, start: Start) -> ExportOutcome:
     await attempt.client.download_artifact(artifact_id, archive)
     digest = await asyncio.to_thread(unpack_adapter, archive, attempt.folder.adapter_dir)
     outcome = ExportOutcome(
+        state_id=start.state_id,
         artifact_id=artifact_id,
         path=str(attempt.folder.adapter_dir),
         sha256=digest,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from prefect.logging import get_run_logger
 
-from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome
+from flows.config import ConfigError
+from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Start
 from tasks.lineage import Redone, billed_by_attempt, redone
 from whitney.client import WhitneyClient
 from whitney.errors import ApiError, WhitneyError
@@ -27,6 +28,21 @@ def require_next(chain: Sequence[BlockOutcome], block: Block, outcome: BlockOutc
             "the lineage is broken: (block, its last cycle, the state it starts from) is "
             f"{found}, must be {wanted}. Please report this; nothing has been trained on it"
         )
+
+
+def require_of(start: Start, *outcomes: EvaluationOutcome | ExportOutcome | None) -> None:
+    """Make sure that what a former attempt measured and exported is of the state that the run ends in.
+
+    Raises:
+        ConfigError: it is not: the run has been made longer or shorter after it had come to its end.
+    """
+    for outcome in outcomes:
+        if outcome is not None and outcome.state_id != start.state_id:
+            raise ConfigError(
+                f"this run was measured and exported at state {outcome.state_id}, and would now end in "
+                f"{start.state_id}: its configuration has changed since. Start a new run from that state instead "
+                "(model.initial_state_id)"
+            )
 
 
 async def let_go(client: WhitneyClient, chain: Sequence[BlockOutcome], keep: int | None) -> None:

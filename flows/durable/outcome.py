@@ -82,6 +82,7 @@ class EvaluationOutcome(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     when: str
+    state_id: str | None
     prompts: int
     skipped: int
     samples: int
@@ -102,6 +103,7 @@ class ExportOutcome(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    state_id: str | None
     artifact_id: str
     path: str
     sha256: str

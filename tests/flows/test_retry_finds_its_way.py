@@ -15,6 +15,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import Pause
 from prefect.flow_runs import suspend_flow_run
+from prefect.states import Failed
 from tiny_configs import grpo_config
 
 import flows
@@ -148,6 +149,21 @@ async def test_data_that_has_changed_is_refused_and_named_unless_it_is_meant(
     (drift,) = RunFolder.open(tmp_path, "tiny-grpo", str(flow_run_id)).read_config()["drift"]
     assert drift["attempt"] == 3
     assert list(drift["changes"]) == ["data.fingerprint"]
+
+
+async def test_a_run_that_is_made_longer_after_its_end_is_not_given_the_adapter_of_the_shorter_one(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow_run_id, state = await first_attempt(flows.grpo, config_of(tmp_path, cycles=2))
+    assert state.is_completed()
+    monkeypatch.setenv(ALLOW_DRIFT, "1")
+    async with get_client() as api:
+        longer = {"config": config_of(tmp_path, cycles=3).model_dump(mode="json")}
+        await api.update_flow_run(flow_run_id, parameters=longer)
+        # Completed with nothing to show, as a run that failed while its session was closing.
+        await api.set_flow_run_state(flow_run_id, Failed(), force=True)
+    with pytest.raises(ConfigError, match="was measured and exported at state"):
+        await (await retry(flows.grpo, flow_run_id)).result()
 
 
 async def test_a_new_attempt_closes_the_session_that_an_earlier_one_has_left_open(
