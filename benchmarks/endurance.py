@@ -6,7 +6,8 @@ gateway, of its engine and of the client is read after each twentieth of the ope
 operation holds for ever shows as a slope: KiB for each further 1,000 operations, by least squares.
 
 Before that come as many operations to warm up: what is bounded fills first. SQLite keeps 2 MB of its file in the
-gateway's memory; in the engine oneDNN keeps a kernel for each shape that it has met, at most 1,024 of them.
+gateway's memory; the engine keeps kernels (oneDNN) of up to 1,024 shapes that it has met, and has met them all only
+after some 6,000 operations (`--warm-up 6000` to see it flat).
 """
 
 from __future__ import annotations
