@@ -102,10 +102,24 @@ async def in_order(*operations: Awaitable[Completed]) -> list[Completed]:
     """Await operations together; of several failures, raise the one that was posted first.
 
     Those behind a failed operation end cancelled, and their answers may arrive before its own: whichever came first
-    would otherwise hide the cause.
+    would otherwise hide the cause. An order to stop is no failure, and waits for nobody: Prefect raises SIGTERM in
+    whatever runs at that moment, which may be the task of one operation while another's takes ten minutes.
     """
-    results = await asyncio.gather(*operations, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in results if isinstance(result, Completed)]
+    waiting = [asyncio.ensure_future(operation) for operation in operations]
+    pending = set(waiting)
+    try:
+        while pending:
+            ended, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            for one in ended:
+                if not one.cancelled() and _is_order_to_stop(one.exception()):
+                    one.result()
+    finally:
+        for one in pending:
+            one.cancel()
+        if pending:
+            await asyncio.wait(pending)
+    return [one.result() for one in waiting]
+
+
+def _is_order_to_stop(error: BaseException | None) -> bool:
+    return error is not None and not isinstance(error, Exception)
