@@ -8,14 +8,16 @@ The first row that holds decides:
 | it has been silent for longer than the bound                   | is closed: its process is gone, or hangs |
 | a later attempt of its flow run has begun                      | is closed: an attempt opens sessions of its own |
 | its flow run is Completed, Failed, Crashed or Cancelled        | is closed |
-| SCHEDULED or PENDING: AwaitingRetry, Late, …                   | is closed: the attempt that opened it is over |
+| SCHEDULED or PENDING, and the session does not say it beats    | is closed: the attempt that opened it is over |
+| SCHEDULED or PENDING (AwaitingRetry, Late, …), and it beats    | is spared: Retry was pressed on a run at work |
 | CANCELLING for longer than the bound                           | is closed: the runner that was to obey is gone |
 | CANCELLING, RUNNING, PAUSED                                    | is spared: its hook, or its flow, will close it |
 | its flow run is not known to this Prefect server               | is spared, and reported |
 | Prefect cannot be asked                                        | is spared |
 
-SCHEDULED and PENDING: a flow run has no session before its first attempt runs, and is scheduled again only when an
-attempt has ended; the next one's session is not there yet. PAUSED: a flow that waits in its process beats on, one that
+SCHEDULED and PENDING: a flow run has no session before its first attempt runs, and should be scheduled again only when
+an attempt has ended. But Retry can be forced on a run at work; a runner then waits for the attempt it has (seen with
+Prefect 3.9.1), which beats. One that has ended is silent soon. PAUSED: a flow that waits in its process beats on, one that
 was suspended has closed its session on the way out, or is silent.
 
 A flow run that Prefect does not know may be gone, but as well be another Prefect server's, or that of a laptop's
@@ -169,7 +171,9 @@ def _judge_by_owner(session: Session, owner: FlowRun | None, bound: float) -> Fi
     if owner.state.is_final():
         return Finding(session, True, f"its flow run is {name}")
     if owner.state.type in (StateType.SCHEDULED, StateType.PENDING):
-        return Finding(session, True, f"attempt {attempt} is over: its flow run is {name}")
+        if session.heartbeat_age_s is None:
+            return Finding(session, True, f"attempt {attempt} is over: its flow run is {name}")
+        return Finding(session, False, f"its flow run is {name}, and attempt {attempt} still beats")
     if owner.state.type == StateType.CANCELLING:
         since = (datetime.now(UTC) - owner.state.timestamp).total_seconds()
         return Finding(session, since > bound, f"its flow run has been {name} for {since:.0f} s")

@@ -43,12 +43,19 @@ AHEAD = [Scheduled(), AwaitingRetry(), Late(), Pending()]
 AT_WORK = [Running(), Paused(), Suspended(), Cancelling()]
 
 
-@pytest.mark.parametrize("state", [*ENDED, *AHEAD], ids=lambda state: state.name)
-def test_a_session_whose_attempt_is_over_is_closed_though_it_beats(state: State[object]) -> None:
+@pytest.mark.parametrize("state", ENDED, ids=lambda state: state.name)
+def test_a_session_whose_flow_run_has_ended_is_closed_though_it_beats(state: State[object]) -> None:
     finding = judged(session(), state)
     assert finding.doomed
     assert state.name is not None
     assert state.name in finding.why
+
+
+@pytest.mark.parametrize("state", AHEAD, ids=lambda state: state.name)
+def test_a_retry_that_is_pressed_on_a_run_at_work_does_not_end_it(state: State[object]) -> None:
+    assert not judged(session(), state).doomed
+    assert judged(session(age=SILENCE_S + 1), state).doomed
+    assert judged(session(age=None), state).doomed, "nothing says that it lives"
 
 
 @pytest.mark.parametrize("state", AT_WORK, ids=lambda state: state.name)
