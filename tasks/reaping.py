@@ -17,8 +17,8 @@ The first row that holds decides:
 
 SCHEDULED and PENDING: a flow run has no session before its first attempt runs, and should be scheduled again only when
 an attempt has ended. But Retry can be forced on a run at work; a runner then waits for the attempt it has (seen with
-Prefect 3.9.1), which beats. One that has ended is silent soon. PAUSED: a flow that waits in its process beats on, one that
-was suspended has closed its session on the way out, or is silent.
+Prefect 3.9.1), which beats. One that has ended is silent soon. PAUSED: a flow that waits in its process beats on, one
+that was suspended has closed its session on the way out, or is silent.
 
 A flow run that Prefect does not know may be gone, but as well be another Prefect server's, or that of a laptop's
 temporary one, on the same endpoint: to close its session would end a healthy run, so its beat is believed.
@@ -171,9 +171,7 @@ def _judge_by_owner(session: Session, owner: FlowRun | None, bound: float) -> Fi
     if owner.state.is_final():
         return Finding(session, True, f"its flow run is {name}")
     if owner.state.type in (StateType.SCHEDULED, StateType.PENDING):
-        if session.heartbeat_age_s is None:
-            return Finding(session, True, f"attempt {attempt} is over: its flow run is {name}")
-        return Finding(session, False, f"its flow run is {name}, and attempt {attempt} still beats")
+        return Finding(session, session.heartbeat_age_s is None, f"its flow run is {name}, and {_beats(session)}")
     if owner.state.type == StateType.CANCELLING:
         since = (datetime.now(UTC) - owner.state.timestamp).total_seconds()
         return Finding(session, since > bound, f"its flow run has been {name} for {since:.0f} s")
