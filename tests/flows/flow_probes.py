@@ -74,8 +74,9 @@ def ledger(gateway: GatewayProcess, flow_run_id: str | UUID, attempt: int = 1) -
     prefix = f"{flow_run_id}:{attempt}"
     with sqlite3.connect(DataDirectory(gateway.data_dir).ledger) as connection:
         rows = connection.execute(
-            "SELECT create_key, kind, operations FROM runs JOIN billing USING (run_id) WHERE instr(create_key, ?) = 1",
-            [prefix],
+            "SELECT create_key, kind, operations FROM runs JOIN billing USING (run_id) "
+            "WHERE create_key = ? OR instr(create_key, ? || ':') = 1",  # attempt 1 is not attempt 10
+            [prefix, prefix],
         ).fetchall()
     connection.close()
     for create_key, kind, operations in rows:
