@@ -63,12 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
-    parser.add_argument("--scenarios", type=int, default=40, help="how many to draw")
+    parser.add_argument("--scenarios", type=_at_least_one, default=40, help="how many to draw")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--algorithms", type=_algorithms, default=ALGORITHMS, help=f"of {','.join(ALGORITHMS)}")
     parser.add_argument("--only", type=_scenario, action="append", metavar="SCENARIO", help="play this one; repeatable")
     parser.add_argument("--client", choices=CLIENTS, help="a client that is wrong on purpose")
-    parser.add_argument("--stands", type=int, default=2, help="how many are played at once")
+    parser.add_argument("--stands", type=_at_least_one, default=2, help="how many are played at once")
     parser.add_argument("--folder", help="where everything is left; a temporary folder if not given")
     parser.add_argument("--json", action="store_true", help="the sums and every verdict as JSON on stdout")
     return parser.parse_args(arguments)
@@ -83,9 +83,18 @@ def _algorithms(text: str) -> tuple[str, ...]:
 
 def _scenario(text: str) -> Scenario:
     try:
-        return Scenario.parse(text)
+        scenario = Scenario.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    _algorithms(scenario.algorithm)
+    return scenario
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is too few")
+    return number
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
-from whitney.types import SAMPLER_KINDS
+from whitney.routes import ROUTES
+from whitney.types import RUN_KINDS, SAMPLER_KINDS
 
 When = Literal["before", "after"]
 
@@ -47,6 +48,9 @@ life-cycle call comes first. finished: on a run that has ended well. truncated: 
 half of its bytes.
 """
 ENDINGS: tuple[str, ...] = get_args(Ending)
+
+MOMENTS = ("outcome", "adopt", "summary")
+"""A block is done, and not yet persisted; persisted, and not yet in the run folder; all is done but the summary."""
 
 _FAULT = re.compile(
     r"(?P<action>[\w-]+?)(\*(?P<times>\d+))?\.(?P<subject>[\w-]+)(\.(?P<nth>\d+))?(\.(?P<when>after))?(@(?P<attempt>\d+))?"
@@ -87,9 +91,16 @@ class Fault:
             raise ValueError(
                 f"{text!r} is no fault: action.subject[.nth][.after][@attempt], action of {', '.join(known)}"
             )
+        subject, kinds = found["subject"], (*RUN_KINDS, *SAMPLER_KINDS)
+        posts, polls = ([f"{head}-{kind}" for kind in kinds] for head in ("post", "poll"))
+        places = posts if found["action"] == CRASH else [*posts, *polls, *ROUTES]
+        if found["action"] in TRIGGERS:
+            places += MOMENTS
+        if subject not in places:
+            raise ValueError(f"{text!r} has no place: {subject!r} is none of {', '.join(places)}")
         return cls(
             found["action"],
-            found["subject"],
+            subject,
             int(found["nth"] or 1),
             "after" if found["when"] else "before",
             int(found["attempt"] or 1),
