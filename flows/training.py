@@ -13,6 +13,7 @@ from flows.durable.begin import begin_attempt
 from flows.durable.lineage import require_of
 from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.durable.stopping import stop_reason
+from flows.durable.termination import sigterm_is_heard
 from flows.evaluate import Measure, evaluate
 from flows.export import export
 
@@ -36,17 +37,18 @@ async def train(
         ValueError: the configuration cannot run here; nothing has been allocated.
         WhitneyError: an operation failed or Whitney cannot be reached; runs are cancelled, the session is closed.
     """
-    async with await begin_attempt(algorithm, config) as attempt:
-        before = await evaluate(attempt, "before", Start(), measure)
-        start = Start()
-        for block in attempt.blocks():
-            outcome = await attempt.adopt(block, await train_block(attempt, block, config, start))
-            start = outcome.end
-            attempt.stopped = stop_reason(config.stop, attempt.rows)
-            if attempt.stopped:
-                get_run_logger().warning("stopped after cycle %d: %s", outcome.cycle + 1, attempt.stopped)
-                break
-        after = await evaluate(attempt, "after", start, measure)
-        adapter = await export(attempt, start)
-        require_of(start, after, adapter)
-        return await attempt.finish(before, after, adapter)
+    with sigterm_is_heard():
+        async with await begin_attempt(algorithm, config) as attempt:
+            before = await evaluate(attempt, "before", Start(), measure)
+            start = Start()
+            for block in attempt.blocks():
+                outcome = await attempt.adopt(block, await train_block(attempt, block, config, start))
+                start = outcome.end
+                attempt.stopped = stop_reason(config.stop, attempt.rows)
+                if attempt.stopped:
+                    get_run_logger().warning("stopped after cycle %d: %s", outcome.cycle + 1, attempt.stopped)
+                    break
+            after = await evaluate(attempt, "after", start, measure)
+            adapter = await export(attempt, start)
+            require_of(start, after, adapter)
+            return await attempt.finish(before, after, adapter)
