@@ -80,6 +80,8 @@ class Player:
                 attempts.append(self._retry_while_at_work(attempts[0], verdict, reference))
             self._runner.wait(*attempts)
             for attempt in attempts:
+                if attempt.unheard:
+                    verdict.breaches["other"].append(f"attempt {attempt.order.attempt} did not hear SIGTERM")
                 hooked = verdict.attempts > 1 or scenario.ending not in {"unwatched", "reaped"}
                 hooks += self._runner.settle(attempt, hook=hooked)
             if verdict.attempts > 1 or scenario.ending != "at_once":

@@ -24,6 +24,9 @@ from benchmarks.chaos.child import Order, run_attempt, run_hook
 from benchmarks.chaos.stand import Stand
 
 LONGEST_ATTEMPT_S = 90.0
+GRACE_S = 30.0
+"""What `prefect.runner` leaves a process between SIGTERM and SIGKILL."""
+
 LOOK_EVERY_S = 0.01
 
 _FORK = multiprocessing.get_context("forkserver")
@@ -47,6 +50,8 @@ class Attempt:
     process: BaseProcess
     began: float = field(default_factory=time.monotonic)
     cancelled: bool = False
+    told_to_end_at: float | None = None
+    unheard: bool = False
     _acted: int = 0
 
     def orders_from_outside(self) -> list[str]:
@@ -105,6 +110,9 @@ class Runner:
             for attempt in attempts:
                 for action in attempt.orders_from_outside():
                     self._interrupt(attempt, action)
+                if attempt.told_to_end_at is not None and time.monotonic() - attempt.told_to_end_at > GRACE_S:
+                    attempt.unheard = True
+                    attempt.process.kill()
                 if time.monotonic() - attempt.began > LONGEST_ATTEMPT_S:
                     for stuck in attempts:
                         stuck.process.kill()
@@ -119,6 +127,7 @@ class Runner:
             attempt.cancelled = True
             self._api.set_flow_run_state(attempt.order.flow_run_id, Cancelling())
         if action in {"cancel", "sigterm"}:
+            attempt.told_to_end_at = time.monotonic()
             attempt.process.terminate()
 
     def settle(self, attempt: Attempt, *, hook: bool = True) -> list[BaseProcess]:
