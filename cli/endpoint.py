@@ -15,6 +15,7 @@ from cli.run_data import WhitneyAt, run_data
 from cli.terminal import Say
 from whitney.client import WhitneyClient
 from whitney.errors import NoEndpointError
+from whitney.kept import forget, keep
 from whitney.settings import WhitneySettings, resolve_settings
 
 STARTUP_S = 180.0
@@ -68,7 +69,10 @@ def _configured() -> bool:
 def embedded_gateway(model: str, provider: str, *, say: Say, former: Path | None = None) -> Iterator[WhitneyAt]:
     """A gateway for as long as the block runs, named by the environment of this process and its children.
 
-    Its data folder goes with it, so saved states do too; after an error it stays, to go on from: as `former`.
+    Should its process end before the block does, it is started again, a few times, and `say` is told. Where that fails,
+    clients of this process stop asking it.
+
+    Its data folder goes with the block, so saved states do too; after an error it stays, to go on from: as `former`.
 
     Raises:
         UsageError: the gateway's dependencies are not installed.
@@ -77,9 +81,19 @@ def embedded_gateway(model: str, provider: str, *, say: Say, former: Path | None
     """
     require_local_extra()
     import models
-    from gateway.launch import LaunchError, start_gateway
+    from gateway.keeper import keep_gateway
+    from gateway.launch import LaunchError
 
     models.resolve(model, progress=say)  # here, where the download's progress can be seen
+
+    def ended(base_url: str, how: str) -> None:
+        keep(base_url).ends.append(how)
+        say(f"Warning: {how}; starting it again")
+
+    def given_up(base_url: str, why: str) -> None:
+        keep(base_url).lost = why
+        say(f"Warning: {why}")
+
     former_variables = {name: os.environ.get(name) for name in VARIABLES}
     with run_data("gateways", former) as data_dir, ExitStack() as stack:
         say(f"Starting {'the' if former else 'an'} embedded gateway with {model} for this run (data in {data_dir})")
@@ -87,14 +101,23 @@ def embedded_gateway(model: str, provider: str, *, say: Say, former: Path | None
             _wait_until_let_go(data_dir)
         try:
             gateway = stack.enter_context(
-                start_gateway(data_dir, provider=provider, models=(model,), timeout_s=STARTUP_S)
+                keep_gateway(
+                    data_dir,
+                    provider=provider,
+                    models=(model,),
+                    timeout_s=STARTUP_S,
+                    ended=ended,
+                    given_up=given_up,
+                )
             )
         except LaunchError as error:
             raise CommandFailedError(str(error)) from error
+        keep(gateway.base_url)
         os.environ.update(zip(VARIABLES, (gateway.base_url, gateway.api_key), strict=True))
         try:
             yield WhitneyAt(gateway.base_url, data_dir)
         finally:
+            forget(gateway.base_url)
             for name, value in former_variables.items():
                 _restore(name, value)
 

@@ -21,6 +21,7 @@ from cli.terminal import sayer
 from flows import FLOWS
 from flows.config import FlowConfig
 from tasks.events import Event, Listener, listening
+from whitney.kept import kept
 
 FlowCall = Coroutine[Any, Any, dict[str, Any]]
 
@@ -131,6 +132,8 @@ def _how_to_go_on(progress: RunProgress) -> Iterator[str]:
 def _obituary(error: Exception, progress: RunProgress, endpoints: Endpoints) -> str:
     """Why it ended, what is left, where to look and how to go on."""
     lines = [f"the run failed: {in_words(error)}"]
+    if (gateway := kept(endpoints.whitney_base_url)) and gateway.ends and not gateway.lost:
+        lines.append(f"why: {gateway.ends[-1]}; what it had not saved is lost")
     if progress.folder is None:
         lines.append("to go on: mend what the message names and start it again; it begins at the first cycle")
         return "\n".join(lines)

@@ -24,6 +24,12 @@ _LOG_TAIL_LINES = 20
 class LaunchError(RuntimeError):
     """The gateway did not come up; the message ends with the tail of its log."""
 
+    @property
+    def briefly(self) -> str:
+        """The same in a line: what happened, and the log's last line."""
+        lines = str(self).splitlines()
+        return lines[0] if len(lines) < 2 else f"{lines[0]} {lines[-1]}"
+
 
 @dataclass
 class GatewayProcess:
@@ -76,6 +82,49 @@ class GatewayProcess:
         return _tail(self.log)
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a gateway is started, the first time and, for `gateway.keeper`, again. The fields: see `start_gateway`."""
+
+    data_dir: Path
+    arguments: tuple[str, ...]
+    timeout_s: float
+    own_session: bool = True
+    end_with_parent: bool = True
+
+    @property
+    def log(self) -> Path:
+        """What the gateway writes; it is appended to."""
+        return self.data_dir / "gateway.log"
+
+    def spawn(self, port: int) -> subprocess.Popen[bytes]:
+        """Start the process, and do not wait for it."""
+        command = [sys.executable, "-m", "gateway", "--port", str(port), "--data-dir", str(self.data_dir)]
+        command += self.arguments
+        if self.end_with_parent:
+            command.append("--end-with-parent")
+        stdin = subprocess.PIPE if self.end_with_parent else subprocess.DEVNULL
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                command, stdin=stdin, stdout=output, stderr=output, start_new_session=self.own_session
+            )
+
+    def wait_until_listening(self, process: subprocess.Popen[bytes]) -> GatewayProcess:
+        """Return the gateway once it listens. If it does not, the process is ended.
+
+        Raises:
+            LaunchError: it ended, or did not listen in time.
+        """
+        try:
+            base_url = _wait_until_listening(process, self.data_dir, self.log, self.timeout_s)
+            return GatewayProcess(base_url, DataDirectory(self.data_dir).api_key(), self.data_dir, self.log, process)
+        except BaseException:
+            process.kill()
+            process.wait()
+            close_stdin(process)
+            raise
+
+
 @contextmanager
 def start_gateway(
     data_dir: Path,
@@ -103,32 +152,25 @@ def start_gateway(
     Raises:
         LaunchError: it ended, or did not listen in time.
     """
-    data_dir = data_dir.expanduser().resolve()
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log = data_dir / "gateway.log"
-    command = [sys.executable, "-m", "gateway", "--port", str(port), "--data-dir", str(data_dir)]
-    command += ["--provider", provider, "--model", *models, *extra_args]
-    if end_with_parent:
-        command.append("--end-with-parent")
-    stdin = subprocess.PIPE if end_with_parent else subprocess.DEVNULL
-    with log.open("ab") as output:
-        process = subprocess.Popen(command, stdin=stdin, stdout=output, stderr=output, start_new_session=own_session)
-    try:
-        base_url = _wait_until_listening(process, data_dir, log, timeout_s)
-        gateway = GatewayProcess(base_url, DataDirectory(data_dir).api_key(), data_dir, log, process)
-    except BaseException:
-        process.kill()
-        process.wait()
-        _close_stdin(process)
-        raise
+    arguments = ("--provider", provider, "--model", *models, *extra_args)
+    launch = Launch(made(data_dir), arguments, timeout_s, own_session, end_with_parent)
+    gateway = launch.wait_until_listening(launch.spawn(port))
     try:
         yield gateway
     finally:
         gateway.stop()
-        _close_stdin(process)
+        close_stdin(gateway.process)
 
 
-def _close_stdin(process: subprocess.Popen[bytes]) -> None:
+def made(data_dir: Path) -> Path:
+    """The data directory's full path; it is its owner's alone where it has to be made."""
+    data_dir = data_dir.expanduser().resolve()
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return data_dir
+
+
+def close_stdin(process: subprocess.Popen[bytes]) -> None:
+    """Let go of the pipe by which the gateway notices that this process has ended."""
     if process.stdin is not None:
         process.stdin.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 import uuid
@@ -19,7 +20,7 @@ from typing import Any, Self
 import httpx
 import orjson
 
-from whitney.errors import ConnectionFailedError, WaitTimeoutError
+from whitney.errors import ConnectionFailedError, WaitTimeoutError, WhitneyError
 from whitney.retry import Attempts, RetryPolicy
 from whitney.sequence import OperationHandle, RunSequence
 from whitney.settings import WhitneySettings
@@ -46,8 +47,11 @@ FREE_CONNECTIONS = 64
 # An endpoint that does not hold a poll (a proxy may not, one that is stopping does not) is not asked in a hot loop.
 UNHELD_POLL_PAUSE_S = 0.25
 
-# One lost answer is nobody's business; a run that stands still for minutes must not do so silently.
+# One lost answer is nobody's business; a run that stands still for minutes must not do so silently. Nor need it be told
+# for each of a hundred requests that wait for the same endpoint.
 TOLD_FROM_ATTEMPT = 4
+TOLD_EVERY_S = 30.0
+A_DAY_S = 86400.0
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +62,7 @@ class WhitneyClient:
     No `__dict__`: Prefect stores an ordinary object's attributes where it is a parameter, and there is a key in here.
     """
 
-    __slots__ = ("_closed", "_endpoint", "_http", "_in_flight", "_long_polls", "_sequences")
+    __slots__ = ("_closed", "_endpoint", "_http", "_in_flight", "_long_polls", "_sequences", "_told_at")
 
     def __init__(
         self,
@@ -73,6 +77,7 @@ class WhitneyClient:
         self._sequences: dict[str, RunSequence] = {}
         self._in_flight: set[asyncio.Timeout] = set()
         self._closed = False
+        self._told_at = -math.inf
 
     def __repr__(self) -> str:
         return f"WhitneyClient({self._endpoint.settings.base_url})"
@@ -350,9 +355,18 @@ class WhitneyClient:
         wait = refusal.wait_s(attempts)
         if wait is None:
             raise refusal.error
-        level = logging.INFO if attempts.count < TOLD_FROM_ATTEMPT else logging.WARNING
-        logger.log(level, "asking again in %.1f s: %s", wait, refusal.error)
+        self._tell_pause(wait, attempts, refusal.error)
         await self._endpoint.policy.sleep(wait)
+
+    def _tell_pause(self, wait: float, attempts: Attempts, error: WhitneyError) -> None:
+        policy, level = self._endpoint.policy, logging.INFO
+        now = policy.clock()
+        if attempts.count >= TOLD_FROM_ATTEMPT and now - self._told_at >= TOLD_EVERY_S:
+            self._told_at, level = now, logging.WARNING
+        until = ""
+        if attempts.until - policy.now() < A_DAY_S:  # else the time of day says nothing
+            until = time.strftime(", and until %H:%M:%S", time.localtime(attempts.until))
+        logger.log(level, "asking again in %.1f s%s: %s", wait, until, error)
 
     async def _attempt(self, request: Request, *, stream: bool = False) -> httpx.Response:
         """Send once. Closing the client ends it: its scope is a timeout that only `aclose` sets off."""

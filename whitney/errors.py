@@ -4,6 +4,7 @@ WhitneyError
 ├── ConfigurationError          no key, a URL that is none, a variable that cannot be used
 │   └── NoEndpointError         nothing says where Whitney is
 ├── ConnectionFailedError       unreachable, or no answer until the deadline
+├── EndpointLostError           whoever ran the endpoint says that it does not come back (whitney.kept)
 ├── ApiError                    the endpoint answered with an error (status, code, message, details)
 │   ├── UnauthorizedError       401, 403
 │   ├── NotFoundError           404
@@ -45,6 +46,10 @@ class NoEndpointError(ConfigurationError):
 
 class ConnectionFailedError(WhitneyError):
     """No answer: unreachable, or still failing at the deadline."""
+
+
+class EndpointLostError(WhitneyError):
+    """No answer, and none will come: the endpoint's process has ended. Nothing is billing there."""
 
 
 class ApiError(WhitneyError):

@@ -16,6 +16,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+LONGEST_S = 20.0
+OWN_LONGEST_S = 1.0
+"""Of an endpoint of one's own (`whitney.kept`): it is back within seconds, or never, and serves nobody else."""
+
 RETRYABLE_STATUS = frozenset({408, 425, 429})
 SEQ_GAP = "seq_gap"
 
@@ -28,7 +32,7 @@ class RetryPolicy:
 
     deadline_s: float = 300.0
     base_s: float = 0.25
-    longest_s: float = 20.0
+    longest_s: float = LONGEST_S
     retry_after_cap_s: float = 60.0
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
@@ -43,12 +47,14 @@ class RetryPolicy:
 class Attempts:
     """The attempts of one request."""
 
-    __slots__ = ("_began", "_policy", "count")
+    __slots__ = ("_began", "_policy", "count", "until")
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
         self._began = policy.clock()
         self.count = 0
+        self.until = math.inf
+        """Unix time of the deadline; known once `wait_s` has been asked."""
 
     def wait_s(self, retry_after: str | None = None, *, within_s: float = math.inf) -> float | None:
         """How long to wait before asking again; None when the deadline would pass in the meantime.
@@ -60,7 +66,9 @@ class Attempts:
         self.count += 1
         wait = min(_seconds(retry_after, policy.now), policy.retry_after_cap_s) + policy.uniform(0.0, bound)
         until = self._began + min(policy.deadline_s, within_s)
-        return wait if policy.clock() + wait <= until else None
+        clock = policy.clock()
+        self.until = policy.now() + until - clock
+        return wait if clock + wait <= until else None
 
 
 def retryable(status: int, code: str | None) -> bool:

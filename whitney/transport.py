@@ -13,8 +13,16 @@ import orjson
 import zstandard
 from pydantic import ValidationError
 
-from whitney.errors import ApiError, ConfigurationError, ConnectionFailedError, WhitneyError, api_error
-from whitney.retry import Attempts, RetryPolicy, retryable
+from whitney.errors import (
+    ApiError,
+    ConfigurationError,
+    ConnectionFailedError,
+    EndpointLostError,
+    WhitneyError,
+    api_error,
+)
+from whitney.kept import kept
+from whitney.retry import LONGEST_S, OWN_LONGEST_S, Attempts, RetryPolicy, retryable
 from whitney.routes import Route, load_routes
 from whitney.settings import LOOPBACK, WhitneySettings
 from whitney.types import WireAnswer
@@ -70,7 +78,9 @@ class Endpoint:
         self._routes = _routes(settings)
         self.reached = False  # whether it has ever answered
         self.policy = policy or RetryPolicy(
-            deadline_s=settings.retry_deadline_s, retry_after_cap_s=settings.retry_after_cap_s
+            deadline_s=settings.retry_deadline_s,
+            retry_after_cap_s=settings.retry_after_cap_s,
+            longest_s=OWN_LONGEST_S if kept(settings.base_url) else LONGEST_S,
         )
 
     def __repr__(self) -> str:
@@ -160,9 +170,14 @@ class Endpoint:
 
     def unanswered(self, request: Request, error: httpx.RequestError) -> Refusal:
         """What a broken connection means. One that never stood is given up early: nothing can be under way there."""
+        own = kept(self.settings.base_url)
+        if own is not None and own.lost:
+            return Refusal(EndpointLostError(f"{request.where}: {own.lost}"), passing=False)
+        hint = ""
+        if own is None:
+            hint = ": is the gateway running, and is WHITNEY_BASE_URL right? `whitney serve` starts the embedded one"
         failure = ConnectionFailedError(
-            f"{request.where}: no answer from {self.settings.base_url} ({type(error).__name__}): is the gateway "
-            "running, and is WHITNEY_BASE_URL right? `whitney serve` starts the embedded one"
+            f"{request.where}: no answer from {self.settings.base_url} ({type(error).__name__}){hint}"
         )
         return Refusal(failure, True, within_s=math.inf if self.reached else self.settings.first_contact_s)
 

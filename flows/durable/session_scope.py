@@ -21,7 +21,7 @@ from tasks.run import Meter, Run
 from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
 from tasks.verdicts import publish_verdicts
 from whitney.client import WhitneyClient
-from whitney.errors import WhitneyError
+from whitney.errors import EndpointLostError, WhitneyError
 from whitney.heartbeat import beat
 from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_FLOW_RUN
 from whitney.lifecycle import Verdict, close_sessions, could_not_close
@@ -161,7 +161,11 @@ class SessionScope:
         except WhitneyError as error:  # told, not raised: it must not hide why the run is being abandoned
             known = ", ".join(self._sessions.values())
             name = known or f"the session labelled {CREATE_KEY}={self.create_key}"
-            verdicts = [Verdict(name, False, {}, 0.0, could_not_close(name, str(error)))]
+            if isinstance(error, EndpointLostError):
+                message = f"{name} is still open, on a gateway that has ended and bills nothing; going on closes it"
+            else:
+                message = could_not_close(name, str(error))
+            verdicts = [Verdict(name, False, {}, 0.0, message)]
         else:
             self._sessions, self._requested = {}, False
         for verdict in verdicts:

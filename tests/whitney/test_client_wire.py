@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 from scripted_endpoint import FakeTime, ScriptedEndpoint, body_of, settings
 
 from whitney.client import POLL_MARGIN_S, UNHELD_POLL_PAUSE_S, WhitneyClient
-from whitney.errors import ApiError, ConnectionFailedError, UnavailableError, WaitTimeoutError
+from whitney.errors import ApiError, ConnectionFailedError, EndpointLostError, UnavailableError, WaitTimeoutError
+from whitney.kept import forget, keep
+from whitney.retry import OWN_LONGEST_S
 from whitney.transport import MAX_CONNECTIONS, USER_AGENT, Endpoint
 
 RUN = {"run_id": "run_1", "status": "active", "next_seq_id": 0}
@@ -91,15 +94,45 @@ async def test_a_busy_endpoint_is_waited_for_from_the_first_request() -> None:
     assert time.now - began > 250
 
 
-async def test_an_endpoint_that_keeps_refusing_is_told_of_and_a_single_refusal_is_not(
+async def test_an_endpoint_that_keeps_refusing_is_told_of_twice_a_minute_and_a_single_refusal_is_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for refusals, warnings in ((3, 0), (6, 3)):
+    for refusals, warnings in ((3, 0), (7, 1), (9, 2)):
         caplog.clear()
         answers = iter([*[httpx.Response(503)] * refusals, httpx.Response(200, json=RUN)])
         async with client_on(lambda _, answers=answers: next(answers)) as client:
             await client.get_run("run_1")
-        assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == warnings
+        told = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+        assert len(told) == warnings
+        assert [
+            line for line in told if not re.match(r"asking again in \d+\.\d s, and until \d\d:\d\d:\d\d: ", line)
+        ] == []
+
+
+async def test_a_gateway_of_this_process_s_own_is_asked_often_and_once_it_is_lost_no_more() -> None:
+    address, asked = settings().base_url, 0
+    waits: list[float] = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        nonlocal asked
+        asked += 1
+        if asked == 9:
+            keep(address).lost = "its memory ran out"
+        raise httpx.ConnectError("refused", request=request)
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    keep(address)
+    try:
+        async with WhitneyClient(settings(), transport=httpx.MockTransport(refuse)) as client:
+            object.__setattr__(client._endpoint.policy, "sleep", sleep)
+            with pytest.raises(EndpointLostError, match=r"^get_run run_id=run_1: its memory ran out$"):
+                await client.get_run("run_1")
+    finally:
+        forget(address)
+    assert asked == 9
+    assert max(waits) <= OWN_LONGEST_S
 
 
 async def test_a_long_poll_is_read_for_longer_than_it_may_last() -> None:
