@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def tell(verdict: Verdict) -> None:
         print(verdict.line(), file=sys.stderr if wanted.json else sys.stdout, flush=True)
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the context managers: they end servers
     began = time.monotonic()
     with prefect_server(folder / "prefect"), Campaign(folder, stands=wanted.stands) as campaign:
         scenarios = wanted.only or campaign.scenarios(wanted.scenarios, wanted.seed, wanted.algorithms)

@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,10 @@ class Campaign:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # After an interruption much may still wait; what is being played is played to its end, or a stand would leak.
+        with suppress(queue.Empty):
+            while True:
+                self._jobs.get_nowait()
         for _thread in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

@@ -83,7 +83,7 @@ def kill_closing(random: Random, counts: Counts) -> Faults:
 
 def several(random: Random, counts: Counts) -> Faults:
     """A passing fault, a kill, and another fault in the second attempt."""
-    early = _passing(random, random.choice(("create_session", "create_run", "post-sample")), 1)
+    early = _passing(random, random.choice(("create_session", "create_run")), 1)
     subject, nth = _first_half(random, counts)
     first = Fault("kill", subject, nth, when=random.choice(WHENS))
     again = random.choice((*SECOND, "list_sessions", "create_session", "create_run"))
