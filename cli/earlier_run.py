@@ -11,12 +11,12 @@ from uuid import UUID
 
 from cli.failures import UsageError
 from cli.run_data import Endpoints, is_at_work
-from flows.checks.drift import Change, changes, in_lines
+from flows.checks.drift import Change, changes, in_lines, is_fixed
 from flows.config import FlowConfig
 from flows.load_config import load_config, parse_config, with_overrides
 
-FIXED = ("algorithm", "seed", "save_every", "model.name", "model.provider", "lora", "name", "output_dir")
-"""Fields, and sections, that finished blocks are matched by, or that say which run it is."""
+IDENTITY = ("name", "output_dir")
+"""Fields that say which run it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,7 @@ class EarlierRun:
             UsageError: shows what differs, field by field.
         """
         differing = self.differences(config)
-        if fixed := {
-            path: change for path, change in differing.items() if path.split(".")[0] in FIXED or path in FIXED
-        }:
+        if fixed := {path: change for path, change in differing.items() if is_fixed(path) or path in IDENTITY}:
             raise UsageError(
                 f"{self.folder} cannot go on with another {', '.join(fixed)}: finished blocks are matched by the order "
                 f"they came in, and the run by its name:\n{in_lines(fixed)}\nLeave that as it was, or start a new run"

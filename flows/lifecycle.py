@@ -23,7 +23,7 @@ from tasks.events import emit
 from tasks.verdicts import publish_verdicts
 from whitney.errors import WhitneyError
 from whitney.labels import FLOW_RUN
-from whitney.lifecycle import close_sessions
+from whitney.lifecycle import Verdict, close_sessions, could_not_list
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +45,6 @@ def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state
 
     Idempotent, and bounded in time. Sessions of a later attempt are left alone: Retry may already be running.
     """
-    logger = get_logger("whitney.lifecycle")
     credentials_block = (flow_run.parameters.get("config") or {}).get("credentials_block")
     try:
         verdicts = close_sessions(
@@ -56,9 +55,7 @@ def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state
             on_progress=tell_progress,
         )
     except WhitneyError as error:
-        # A sentence for the person who reads the log; the traceback of a connection says nothing more.
-        logger.error("cannot tell whether a session of flow run %s is open: %s", flow_run.id, error)  # noqa: TRY400
-        return
+        verdicts = [Verdict("", False, {}, 0.0, could_not_list(str(flow_run.id), str(error)))]
     for verdict in verdicts:
         tell(verdict.message, closed=verdict.closed, session_id=verdict.session_id)
     publish_verdicts(str(flow_run.id), verdicts)

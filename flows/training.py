@@ -10,7 +10,7 @@ from prefect.logging import get_run_logger
 from flows.config import FlowConfig
 from flows.durable.attempt import Attempt
 from flows.durable.begin import begin_attempt
-from flows.durable.lineage import require_of
+from flows.durable.lineage import require_measured_at
 from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.durable.stopping import stop_reason
 from flows.durable.termination import sigterm_is_heard
@@ -50,5 +50,5 @@ async def train(
                     break
             after = await evaluate(attempt, "after", start, measure)
             adapter = await export(attempt, start)
-            require_of(start, after, adapter)
+            require_measured_at(start, after, adapter)
             return await attempt.finish(before, after, adapter)

@@ -66,6 +66,14 @@ def could_not_close(session_id: str, problem: str) -> str:
     return f"COULD NOT CLOSE {session_id}: still billing ({problem}); run `whitney reap --session {session_id}`"
 
 
+def could_not_list(flow_run_id: str, problem: str) -> str:
+    """The same where not even the sessions' ids can be had."""
+    return (
+        f"COULD NOT CLOSE the sessions of flow run {flow_run_id}: they may be open, and billing ({problem}); run "
+        f"`whitney reap --flow-run {flow_run_id}`"
+    )
+
+
 class LifecycleClient:
     """List, cancel, poll, close: synchronously, within a deadline that counts from its making.
 

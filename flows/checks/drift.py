@@ -24,7 +24,6 @@ WITHOUT_EFFECT = frozenset(
         "config.name",
         "config.output_dir",
         "config.credentials_block",
-        "config.reward_timeout_s",
         "config.keep_states",
         "data.description",
         "capability.operations",
@@ -32,6 +31,9 @@ WITHOUT_EFFECT = frozenset(
         "capability.max_lora_rank",
     }
 )
+
+FIXED = ("algorithm", "seed", "save_every", "model.name", "model.provider", "lora")
+"""Fields and sections that finished blocks are matched by: they cannot change within a run, meant or not."""
 
 Change = tuple[Any, Any]
 """(before, now)."""
@@ -49,6 +51,12 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Chan
     return {path: (old.get(path), new.get(path)) for path in paths if old.get(path) != new.get(path)}
 
 
+def is_fixed(path: str) -> bool:
+    """Whether a field, by its path in a record or a configuration, is one of `FIXED` or within one."""
+    name = path.removeprefix("config.")
+    return any(name == fixed or name.startswith(f"{fixed}.") for fixed in FIXED)
+
+
 def in_lines(found: Mapping[str, Change]) -> str:
     """A difference as a person reads it, a line a field."""
     return "\n".join(f"  {path}: {old!r} → {new!r}" for path, (old, new) in found.items())
@@ -58,9 +66,14 @@ def require_no_drift(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[
     """What has changed, where that is allowed.
 
     Raises:
-        ConfigError: something has, and it is not.
+        ConfigError: something has, and it is not, or is one of `FIXED`.
     """
     found = changes(before, now)
+    if fixed := {path: change for path, change in found.items() if is_fixed(path)}:
+        raise ConfigError(
+            f"what a run's finished blocks are matched by cannot change within it:\n{in_lines(fixed)}\n"
+            "Undo the change, or start a new run"
+        )
     if found and not drift_allowed():
         raise ConfigError(
             f"this run began with something else, and finished blocks would be mixed with it:\n{in_lines(found)}\n"

@@ -15,7 +15,8 @@ from filelock import FileLock
 from prefect.logging import get_run_logger
 
 from flows.checks.prepared import Prepared
-from flows.durable.lineage import let_go, redone_in, require_next
+from flows.durable.earlier import give_way
+from flows.durable.lineage import delete_old_states, redone_in, require_next
 from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Row, Start
 from flows.durable.session_scope import POLICY, RunSpec, SessionScope
 from flows.durable.summary import summarize
@@ -79,6 +80,7 @@ class Attempt:
             await self.pool.close()
             await self.client.aclose()
             self._lock.release()
+        await give_way(error, self.scope.flow_run_id, self.scope.attempt)
 
     def blocks(self) -> Iterator[Block]:
         """Every block, always from the first: what a former attempt has finished is adopted, never skipped here."""
@@ -144,13 +146,19 @@ class Attempt:
         require_next(self.chain, block, outcome)
         self.rows += outcome.rows
         self.chain.append(outcome)
-        self.folder.write_metrics(self.rows)
-        self.folder.write_states([one.model_dump(exclude={"rows"}) for one in self.chain])
-        if outcome.attempt == self.scope.attempt:  # for an adopted one it has been done
-            await let_go(self.client, self.chain, self.config.keep_states)
-        await self._report.update(self.rows)
+        if outcome.run_id in {run.run_id for run in self.scope.runs.values()}:
+            self._write_blocks()
+            await delete_old_states(self.client, self.chain, self.config.keep_states)
+            await self._report.update(self.rows)
+        # Of one that is adopted all that has been done; writing block after block again, a kill would leave the folder
+        # with fewer of them than there are.
         emit("block_saved", cycle=outcome.cycle, state_id=outcome.state_id)
         return outcome
+
+    def _write_blocks(self) -> None:
+        """metrics.jsonl and states.jsonl: one row a cycle, one row a block, after however many attempts."""
+        self.folder.write_metrics(self.rows)
+        self.folder.write_states([one.model_dump(exclude={"rows"}) for one in self.chain])
 
     async def _sessions(self) -> list[Session] | None:
         """This flow run's sessions, of every attempt, open or closed; None when the endpoint does not say."""
@@ -182,6 +190,7 @@ class Attempt:
                 "no optimizer step was taken, the adapter is as it began: see zero_signal_fraction, dropped/… and "
                 "skipped/… in metrics.jsonl"
             )
+        self._write_blocks()
         self.folder.write_summary(summary)
         await self._report.publish(summary, self.rows)
         emit("finished", **summary)

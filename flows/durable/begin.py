@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any
 
-from filelock import FileLock
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
@@ -14,12 +14,11 @@ from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError, FlowConfig
 from flows.durable.attempt import Attempt
-from flows.durable.earlier import end_earlier_attempts, hold
+from flows.durable.earlier import take_over
 from flows.durable.lost_states import revoke_lost_blocks
 from flows.durable.session_scope import SessionScope
 from tasks.events import emit
 from tasks.run_folder import RunFolder
-from whitney.client import WhitneyClient
 
 
 async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
@@ -31,41 +30,35 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
     """
     client, inputs = await prepare(algorithm, config)
     scope = SessionScope(client, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count)
-    try:
-        folder, lock = await _take_folder(client, inputs, scope)
-    except BaseException:
-        await client.aclose()
-        raise
+    async with AsyncExitStack() as held:
+        held.push_async_callback(client.aclose)
+        with _writable(config):
+            folder = RunFolder.open(config.output_dir, config.name or flow_run.name, scope.flow_run_id)
+        lock = await take_over(client, folder, scope.flow_run_id, scope.attempt)
+        held.callback(lock.release)
+        before = folder.read_config()
+        with _writable(config):
+            _record(inputs, folder, scope.attempt, before)
+        # A run that was suspended and resumed is still attempt 1; its folder knows better.
+        if scope.attempt > 1 or "config" in before:
+            await revoke_lost_blocks(client, scope.flow_run_id)
+        _announce(inputs, folder)
+        held.pop_all()  # they are the attempt's now
+        return Attempt(inputs, client, folder, scope, lock)
+
+
+def _announce(inputs: Prepared, folder: RunFolder) -> None:
     facts = inputs.facts()
     logger = get_run_logger()
     logger.info("%s; run folder %s", inputs.data.description, folder.path)
     for warning in facts["warnings"]:
         logger.warning(warning)
-    emit("prepared", folder=str(folder.path), cycles=config.cycles, **facts)
-    return Attempt(inputs, client, folder, scope, lock)
+    emit("prepared", folder=str(folder.path), cycles=inputs.config.cycles, **facts)
 
 
-async def _take_folder(client: WhitneyClient, inputs: Prepared, scope: SessionScope) -> tuple[RunFolder, FileLock]:
-    """The run's folder, held by this attempt alone, with what it runs on record."""
-    config = inputs.config
-    with _writable(config):
-        folder = RunFolder.open(config.output_dir, config.name or flow_run.name, scope.flow_run_id)
-    await end_earlier_attempts(client, scope.flow_run_id, scope.attempt)
-    lock = await hold(folder)
-    try:
-        with _writable(config):
-            _record(inputs, folder, scope.attempt)
-        if scope.attempt > 1:
-            await revoke_lost_blocks(client, scope.flow_run_id)
-    except BaseException:
-        lock.release()
-        raise
-    return folder, lock
-
-
-def _record(inputs: Prepared, folder: RunFolder, attempt: int) -> None:
+def _record(inputs: Prepared, folder: RunFolder, attempt: int, before: Mapping[str, Any]) -> None:
     """config.json and heldout.jsonl; `drift` lists what has changed between attempts, where that was allowed."""
-    before, now = folder.read_config(), inputs.record(folder.flow_run_id)
+    now = inputs.record(folder.flow_run_id)
     drift = list(before.get("drift", []))
     if "config" in before and (changed := require_no_drift(before, now)):
         get_run_logger().warning("going on with what has changed since the run began:\n%s", in_lines(changed))

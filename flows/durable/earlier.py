@@ -7,8 +7,11 @@ still be at work: Retry can be pressed twice, or on a run that only looks dead.
 from __future__ import annotations
 
 import asyncio
+from uuid import UUID
 
 from filelock import FileLock, Timeout
+from prefect.client.orchestration import get_client
+from prefect.exceptions import Abort
 from prefect.logging import get_run_logger
 
 from flows.config import ConfigError
@@ -17,14 +20,44 @@ from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.errors import WhitneyError
 from whitney.labels import FLOW_RUN
-from whitney.lifecycle import close_sessions, could_not_close
+from whitney.lifecycle import close_sessions, could_not_list
 
 # An earlier attempt whose run has been cancelled notices at its next answer, then closes its session.
 HANDOVER_S = 120.0
-LOOK_EVERY_S = 0.2
+LOOK_EVERY_S = 1.0
 
 
-async def end_earlier_attempts(client: WhitneyClient, flow_run_id: str, attempt: int) -> None:
+async def take_over(client: WhitneyClient, folder: RunFolder, flow_run_id: str, attempt: int) -> FileLock:
+    """End what earlier attempts have left open, and take the run folder once their processes have let go of it.
+
+    The lock goes with the process that holds it, however that ends. Sessions are looked for again while it is waited
+    for: an earlier attempt that is only beginning may open one yet.
+
+    Raises:
+        ConfigError: another process still holds the folder after `HANDOVER_S`.
+    """
+    lock = folder.lock()
+    deadline = asyncio.get_running_loop().time() + HANDOVER_S
+    waiting = False
+    while True:
+        await _end_earlier_attempts(client, flow_run_id, attempt)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if asyncio.get_running_loop().time() > deadline:
+                raise ConfigError(
+                    f"another process has been at work on this run for the last {HANDOVER_S:g} s (it holds "
+                    f"{lock.lock_file}): end it, then press Retry again"
+                ) from None
+        else:
+            return lock
+        if not waiting:
+            get_run_logger().warning("an earlier attempt still holds %s; waiting until it has ended", folder.path)
+            waiting = True
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _end_earlier_attempts(client: WhitneyClient, flow_run_id: str, attempt: int) -> None:
     """Cancel and close what earlier attempts have left open: it is billed, and nobody will ever use it.
 
     Of this attempt too: nothing is open yet that this process has opened, and a run that was suspended and resumed has
@@ -39,35 +72,29 @@ async def end_earlier_attempts(client: WhitneyClient, flow_run_id: str, attempt:
             deadline_s=HOOK_DEADLINE_S,
         )
     except WhitneyError as error:
-        tell(could_not_close(f"sessions of earlier attempts of {flow_run_id}", str(error)), closed=False)
+        tell(could_not_list(flow_run_id, str(error)), closed=False)
         return
     for verdict in verdicts:
         tell(f"left by an earlier attempt: {verdict.message}", closed=verdict.closed)
 
 
-async def hold(folder: RunFolder) -> FileLock:
-    """Take the run folder for this attempt, once an earlier one that is still at work has given it up.
+async def give_way(error: BaseException | None, flow_run_id: str, attempt: int) -> None:
+    """Where a newer attempt has cancelled this one's runs, end without a word on the flow run that both share.
 
-    The lock goes with the process that holds it, however that ends.
+    Failed would be said over the newer one's Running, for as long as that trains: the reaper would take its session
+    for a dead one's, and a person would press Retry once more.
 
     Raises:
-        ConfigError: another process still holds it after `HANDOVER_S`.
+        Abort: Prefect's own: this process ends, and the state is left to the newer attempt.
     """
-    lock = folder.lock()
-    deadline = asyncio.get_running_loop().time() + HANDOVER_S
-    told = False
-    while True:
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if asyncio.get_running_loop().time() > deadline:
-                raise ConfigError(
-                    f"another process has been at work on this run for the last {HANDOVER_S:g} s (it holds "
-                    f"{lock.lock_file}): end it, then press Retry again"
-                ) from None
-        else:
-            return lock
-        if not told:
-            get_run_logger().warning("an earlier attempt still holds %s; waiting until it has ended", folder.path)
-            told = True
-        await asyncio.sleep(LOOK_EVERY_S)
+    if not isinstance(error, WhitneyError):
+        return
+    try:
+        async with get_client() as api:
+            newest = (await api.read_flow_run(UUID(flow_run_id))).run_count
+    except Exception as unknown:  # of whatever kind: the error itself is what matters then
+        get_run_logger().warning("cannot ask Prefect whether a newer attempt has begun: %s", unknown)
+        return
+    if newest > attempt:
+        get_run_logger().warning("attempt %d gives way to attempt %d: %s", attempt, newest, error)
+        raise Abort(f"attempt {newest} has begun") from error

@@ -10,7 +10,7 @@ from flows.config import ConfigError
 from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Start
 from tasks.lineage import Redone, billed_by_attempt, redone
 from whitney.client import WhitneyClient
-from whitney.errors import ApiError, WhitneyError
+from whitney.errors import NotFoundError, WhitneyError
 from whitney.types import Session
 
 
@@ -30,7 +30,7 @@ def require_next(chain: Sequence[BlockOutcome], block: Block, outcome: BlockOutc
         )
 
 
-def require_of(start: Start, *outcomes: EvaluationOutcome | ExportOutcome | None) -> None:
+def require_measured_at(start: Start, *outcomes: EvaluationOutcome | ExportOutcome | None) -> None:
     """Make sure that what a former attempt measured and exported is of the state that the run ends in.
 
     Raises:
@@ -45,7 +45,7 @@ def require_of(start: Start, *outcomes: EvaluationOutcome | ExportOutcome | None
             )
 
 
-async def let_go(client: WhitneyClient, chain: Sequence[BlockOutcome], keep: int | None) -> None:
+async def delete_old_states(client: WhitneyClient, chain: Sequence[BlockOutcome], keep: int | None) -> None:
     """Delete the states of the block that has just ceased to be among the last `keep`: storage is billed too.
 
     Two at least are kept (`keep_states` has it so): should the newest be lost, a Retry goes on from the one before.
@@ -57,7 +57,7 @@ async def let_go(client: WhitneyClient, chain: Sequence[BlockOutcome], keep: int
         try:
             await client.delete_state(state_id)
         except WhitneyError as error:
-            if not (isinstance(error, ApiError) and error.status in (404, 410)):
+            if not isinstance(error, NotFoundError):
                 get_run_logger().warning("state %s could not be deleted: %s", state_id, error)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -27,9 +28,16 @@ from prefect.states import Crashed
 from flows.config import ConfigError
 from flows.durable.outcome import BlockOutcome, EvaluationOutcome, ExportOutcome
 from whitney.client import WhitneyClient
-from whitney.errors import ApiError
+from whitney.errors import NotFoundError
 
 PAGE = 200
+
+
+class Problem(StrEnum):
+    """Why a state cannot be gone on from."""
+
+    GONE = "is gone: it was deleted, or is past the endpoint's retention"
+    DAMAGED = "is not complete: its file is not as it was saved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +61,17 @@ async def revoke_lost_blocks(client: WhitneyClient, flow_run_id: str) -> None:
     blocks = sorted(
         (child for child in children if isinstance(child.outcome, BlockOutcome)), key=lambda child: child.outcome.block
     )
-    lost: list[tuple[Child, str]] = []
+    lost: list[tuple[Child, Problem]] = []
     while blocks and (problem := await _problem(client, blocks[-1].outcome)):
         lost.append((blocks.pop(), problem))
     if not lost:
         return
-    if not blocks and any(problem is GONE for _, problem in lost):
+    if not blocks and any(problem is Problem.GONE for _, problem in lost):
         newest, why = lost[0]
         raise ConfigError(
-            f"there is nothing left to go on from: state {newest.outcome.state_id} of cycle {newest.outcome.cycle + 1} "
-            f"{why}, and so are those before it. Start a new run; `keep_states` says how many states a run keeps, and "
-            "the endpoint's retention for how long (`whitney serve --keep-days`)"
+            f"there is nothing left to go on from. State {newest.outcome.state_id} of cycle {newest.outcome.cycle + 1} "
+            f"{why}; none of an earlier cycle can be used either. Start a new run; `keep_states` says how many states "
+            "a run keeps, and the endpoint's retention for how long (`whitney serve --keep-days`)"
         )
     measured = [
         (child, "it measured one of these states")
@@ -73,20 +81,14 @@ async def revoke_lost_blocks(client: WhitneyClient, flow_run_id: str) -> None:
     await _revoke(lost, measured, blocks[-1].outcome if blocks else None)
 
 
-GONE = "is gone (deleted, or past the endpoint's retention)"
-TRUNCATED = "is not complete: its file is not as it was saved"
-
-
-async def _problem(client: WhitneyClient, outcome: BlockOutcome) -> str | None:
+async def _problem(client: WhitneyClient, outcome: BlockOutcome) -> Problem | None:
     for state_id in outcome.state_ids:
         try:
             state = await client.get_state(state_id)
-        except ApiError as error:
-            if error.status not in (404, 410):
-                raise
-            return GONE
+        except NotFoundError:
+            return Problem.GONE
         if not state.complete:
-            return TRUNCATED
+            return Problem.DAMAGED
     return None
 
 

@@ -98,7 +98,7 @@ async def test_a_retry_whose_states_are_all_gone_says_so_and_what_to_do(
         for row in states_of(tmp_path):
             await client.delete_state(row["state_id"])
     state = await retry(flows.grpo, flow_run_id)
-    with pytest.raises(ConfigError, match=r"nothing left to go on from: state \w+ of cycle 3 is gone.*keep_states"):
+    with pytest.raises(ConfigError, match=r"nothing left to go on from\. State \w+ of cycle 3 is gone.*keep_states"):
         await state.result()
     assert len(await sessions_of(flow_run_id)) == 1  # nothing was allocated
 
@@ -181,18 +181,21 @@ async def test_a_new_attempt_closes_the_session_that_an_earlier_one_has_left_ope
     ]
 
 
-async def test_an_attempt_waits_for_an_earlier_one_that_is_still_at_work(
-    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_an_attempt_waits_for_an_earlier_one_and_ends_what_that_still_opens(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     flow_run_id = await fails_in_cycle_four(tmp_path, monkeypatch)
     lock = RunFolder.open(tmp_path, "tiny-grpo", str(flow_run_id)).lock()
     lock.acquire()
     retried = asyncio.create_task(retry(flows.grpo, flow_run_id))
-    async with get_client() as api:
-        while (await api.read_flow_run(flow_run_id)).run_count < 2:
+    while "an earlier attempt still holds" not in caplog.text:
+        await asyncio.sleep(0.05)
+    labels = {FLOW_RUN: str(flow_run_id), ATTEMPT: "1"}
+    async with WhitneyClient(WhitneySettings()) as client:  # it was only beginning, and opens its session now
+        late = await client.create_session(create_key=f"late:{flow_run_id}", labels=labels)
+        while (await client.get_session(late.session_id)).status == "open":
             await asyncio.sleep(0.05)
-    await asyncio.sleep(1)
-    assert len(await sessions_of(flow_run_id)) == 1
+    assert not retried.done()
     lock.release()
     assert (await retried).is_completed()
 
