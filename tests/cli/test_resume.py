@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from own_servers import CONFIG, command, summary_in, unconfigured
 
 from cli.app import run_command
 from cli.run_data import Endpoints, leftovers
 
-CONFIG = """
-algorithm = "sft"
-cycles = 3
-batch_size = 4
-[model]
-name = "tiny"
-[data]
-source = "addition-1digit"
-[evaluation]
-enabled = false
-"""
 PATIENCE_S = 120.0
 
 pytestmark = pytest.mark.usefixtures("loggers_as_they_were")
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "cli", "run", *arguments]
-
-
-def unconfigured(folder: Path) -> dict[str, str]:
-    """Neither a Prefect server nor Whitney is named, and no gateway is found on this machine."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("WHITNEY_", "PREFECT_API_URL"))}
-    return ours | {"PREFECT_HOME": str(folder / "prefect-home"), "WHITNEY_DATA_DIR": str(folder / "nobody")}
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +36,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, (folder / "log").read_text()
     assert len(states.read_text().splitlines()) == 1
+    (notice,) = folder.glob(".whitney/gateways/*/gateway.json")
+    while notice.exists() and time.monotonic() < deadline:  # its gateway stops by itself, and tidies up
+        time.sleep(0.05)
     return folder
 
 
@@ -135,25 +116,6 @@ def resumed(killed: Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-@pytest.fixture(scope="module")
-def undisturbed(
-    prefect_server: str, resumed: str, killed: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
-    """The summary of a run of the same configuration that nobody killed."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    (folder / "tiny.toml").write_text(CONFIG)
-    environment = unconfigured(folder) | {"PREFECT_API_URL": prefect_server}
-    arguments = command("tiny.toml", "--name", "r")
-    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return summary_in(folder)
-
-
-def summary_in(folder: Path) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((folder / "runs" / "r" / "summary.json").read_text())
-    return summary
 
 
 def test_a_killed_run_ends_with_the_very_adapter_of_one_that_was_not(
