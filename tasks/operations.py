@@ -15,6 +15,7 @@ from typing import Any
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import TerminationSignal
 
 from algorithms import result_sampler_id
 from tasks.run import Completed, Run
@@ -111,8 +112,8 @@ async def in_order(*operations: Awaitable[Completed]) -> list[Completed]:
         while pending:
             ended, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
             for one in ended:
-                if not one.cancelled() and _is_order_to_stop(one.exception()):
-                    one.result()
+                if not one.cancelled() and (order := _order_to_stop(one.exception())):
+                    raise order
     finally:
         for one in pending:
             one.cancel()
@@ -121,5 +122,11 @@ async def in_order(*operations: Awaitable[Completed]) -> list[Completed]:
     return [one.result() for one in waiting]
 
 
-def _is_order_to_stop(error: BaseException | None) -> bool:
-    return error is not None and not isinstance(error, Exception)
+def _order_to_stop(error: BaseException | None) -> BaseException | None:
+    """What is no failure; or is behind one, where Prefect has tripped over it in a task run that was just beginning."""
+    if error is None or not isinstance(error, Exception):
+        return error
+    behind: BaseException | None = error
+    while behind is not None and not isinstance(behind, TerminationSignal):
+        behind = behind.__context__
+    return behind
