@@ -49,16 +49,28 @@ class _Ending:
     session_id: str
     runs: dict[str, str]
     began: float = field(default_factory=time.monotonic)
+    told_at: float = field(default_factory=time.monotonic)
+    terminal_after_s: float = 0.0
+    closed: bool = False
     problem: str | None = None
 
+    @property
+    def waiting(self) -> list[str]:
+        """The runs that are not terminal yet."""
+        return [run_id for run_id, status in self.runs.items() if status not in TERMINAL_RUN]
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something left to try."""
+        return not self.closed and self.problem is None
+
     def verdict(self) -> Verdict:
-        seconds = time.monotonic() - self.began
         if self.problem is None:
             ended = ", ".join(f"run {run_id} {status}" for run_id, status in self.runs.items()) or "no runs"
-            message = f"{ended}, terminal after {seconds:.0f} s, session {self.session_id} closed"
+            message = f"{ended}, terminal after {self.terminal_after_s:.0f} s, session {self.session_id} closed"
         else:
             message = could_not_close(self.session_id, self.problem)
-        return Verdict(self.session_id, self.problem is None, self.runs, seconds, message)
+        return Verdict(self.session_id, self.closed, self.runs, self.terminal_after_s, message)
 
 
 def could_not_close(session_id: str, problem: str) -> str:
@@ -122,51 +134,52 @@ class LifecycleClient:
         return self.end_all([session])[0]
 
     def end_all(self, sessions: Sequence[Session]) -> list[Verdict]:
-        """The same for several. All are cancelled before any is waited for: that is what stops the bill."""
+        """The same for several. All are cancelled before any is waited for: that is what stops the bill.
+
+        Then all are looked at in turn, so that one that does not end holds no other up.
+        """
         endings = [_Ending(session.session_id, _statuses(session)) for session in sessions]
-        for step in (self._cancel, self._close):
-            for ending in endings:
-                _attempt_step(step, ending)
+        for ending in endings:
+            _attempt_step(self._cancel, ending)
+        while pending := [ending for ending in endings if ending.pending]:
+            for ending in pending:
+                _attempt_step(self._close_if_terminal, ending)
+            if any(ending.pending for ending in endings):
+                time.sleep(POLL_S)
         return [ending.verdict() for ending in endings]
 
     def _cancel(self, ending: _Ending) -> None:
-        for run_id, status in ending.runs.items():
-            if status not in TERMINAL_RUN:
-                self._tell(f"cancelling run {run_id}")
-                try:
-                    ending.runs[run_id] = self._ask(Run, "cancel_run", run_id=run_id).status
-                except ConflictError:  # it ended, or is ending, by itself; the poll sees how
-                    continue
-
-    def _close(self, ending: _Ending) -> None:
-        while True:
-            self._poll(ending.runs)
-            self._tell(f"closing session {ending.session_id}")
+        for run_id in ending.waiting:
+            self._tell(f"cancelling run {run_id}")
             try:
-                self._send(self._endpoint.request("close_session", session_id=ending.session_id))
-            except ConflictError as error:
-                if error.code != "run_not_terminal" or self._left_s() <= 0:
-                    raise
-            else:
-                return
+                ending.runs[run_id] = self._ask(Run, "cancel_run", run_id=run_id).status
+            except ConflictError:  # it ended, or is ending, by itself; the next look sees how
+                continue
+
+    def _close_if_terminal(self, ending: _Ending) -> None:
+        """One look at a session: close it if its runs have ended; out of time, say what has not."""
+        for run_id in ending.waiting:
+            ending.runs[run_id] = self._ask(Run, "get_run", run_id=run_id).status
+        now = time.monotonic()
+        ending.terminal_after_s = now - ending.began
+        if waiting := ending.waiting:
+            if self._left_s() <= 0:
+                raise WhitneyError(f"run {waiting[0]} is still {ending.runs[waiting[0]]}")
+            if now - ending.told_at >= TELL_EVERY_S:
+                ending.told_at = now
+                status = ending.runs[waiting[0]]
+                self._tell(f"waiting for run {waiting[0]}: {status}, {ending.terminal_after_s:.0f} s")
+            return
+        self._tell(f"closing session {ending.session_id}")
+        try:
+            self._send(self._endpoint.request("close_session", session_id=ending.session_id))
+            ending.closed = True
+        except ConflictError as error:
+            if error.code != "run_not_terminal" or self._left_s() <= 0:
+                raise
             # A run has been created since the session was read.
-            time.sleep(POLL_S)
             ending.runs |= _statuses(self.session(ending.session_id))
             self._cancel(ending)
-
-    def _poll(self, runs: dict[str, str]) -> None:
-        began = told = time.monotonic()
-        while waiting := [run_id for run_id, status in runs.items() if status not in TERMINAL_RUN]:
-            for run_id in waiting:
-                runs[run_id] = self._ask(Run, "get_run", run_id=run_id).status
-            if all(runs[run_id] in TERMINAL_RUN for run_id in waiting):
-                return
-            if self._left_s() <= 0:
-                raise WhitneyError(f"run {waiting[0]} is still {runs[waiting[0]]}")
-            time.sleep(POLL_S)
-            if (now := time.monotonic()) - told >= TELL_EVERY_S:
-                told = now
-                self._tell(f"waiting for run {waiting[0]}: {runs[waiting[0]]}, {now - began:.0f} s")
 
     def _left_s(self) -> float:
         return self._until - time.monotonic()
