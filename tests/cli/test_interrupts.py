@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ enabled = false
 """
 # Once it samples for the third time, the run takes seconds to be cancelled: longer than two presses lie apart.
 SLOW_CLOSING = {"faults": [{"action": "slow_operation", "kind": "sample", "nth": 3, "delay_s": 4}]}
+PATIENCE_S = 120.0
 CLOSING, LEFT = "interrupted: cancelling", "whitney: ended at once"
 RESUME = "to go on: `whitney run --resume runs/r`"
 
@@ -111,12 +113,18 @@ def session_in(line: str) -> str:
     return line.split()[1].rstrip(",")
 
 
-def samples_slowly(run: subprocess.Popen[str]) -> str:
+def samples_slowly(run: subprocess.Popen[str], gateway: GatewayProcess) -> str:
     """Wait until the slow operation runs; the id of the session."""
-    session_id = session_in(read_until(run, "Session "))
-    read_until(run, "cycle 2/500")
-    time.sleep(0.5)
-    return session_id
+    line = read_until(run, "Session ")
+    run_id = line.split()[-1]
+    third = "SELECT 1 FROM operations WHERE run_id = ? AND kind = 'sample' AND status = 'running' AND 2 = "
+    third += "(SELECT count(*) FROM operations WHERE run_id = ? AND kind = 'sample' AND status = 'succeeded')"
+    deadline = time.monotonic() + PATIENCE_S
+    with sqlite3.connect(gateway.data_dir / "ledger.sqlite") as ledger:
+        while not ledger.execute(third, (run_id, run_id)).fetchone():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    return session_in(line)
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
@@ -127,7 +135,7 @@ def test_one_press_closes_everything_and_shows_how_far_it_has_come_though_it_is_
     environment: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    session_id = samples_slowly(run)
+    session_id = samples_slowly(run, gateway)
     run.send_signal(number)
     read_until(run, CLOSING)
     run.send_signal(number)  # by whatever started this one: milliseconds later
@@ -155,7 +163,7 @@ def goes_on_to_its_end_where_that_is_drawn_nearer(environment: dict[str, str], f
 def test_a_second_press_ends_it_at_once_and_says_what_closes_the_session_and_how_to_go_on(
     run: subprocess.Popen[str], gateway: GatewayProcess, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    session_id = samples_slowly(run)
+    session_id = samples_slowly(run, gateway)
     run.send_signal(signal.SIGTERM)
     read_until(run, "waiting for run run_")  # a second later: no echo of the first press
     run.send_signal(signal.SIGINT)
