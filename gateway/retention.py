@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 
 from gateway.files import FileRules
+from gateway.ledger import FileRecord
 from gateway.parts import Parts, logger
 
 _EVERY_S = 3600.0
 _DAY_S = 86400.0
+_AT_ONCE = 32
 
 
 class Retention:
@@ -43,11 +45,11 @@ class Retention:
             return
         horizon = self._clock() - self._keep_days * _DAY_S
         files = size = results = 0
-        for record in self._ledger.files.unneeded(horizon):
-            if record.file_id in self._files.in_use:
-                continue
-            self._files.remove([record], "retention")
-            files, size = files + 1, size + record.size_bytes
+        # Judged and deleted without a pause in between: a Retry that opens its session during a long sweep finds what
+        # it can go on from.
+        while records := self._unneeded(horizon):
+            self._files.remove(records, "retention")
+            files, size = files + len(records), size + sum(record.size_bytes for record in records)
             await asyncio.sleep(0)
         for run_id in self._ledger.operations.runs_with_results_of_before(horizon):
             results += self._ledger.operations.drop_results(run_id)
@@ -60,3 +62,8 @@ class Retention:
                 size,
                 results,
             )
+
+    def _unneeded(self, horizon: float) -> list[FileRecord]:
+        """The next few files that may go."""
+        unneeded = self._ledger.files.unneeded(horizon)
+        return [record for record in unneeded if record.file_id not in self._files.in_use][:_AT_ONCE]
