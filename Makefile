@@ -9,6 +9,9 @@ TORCH_INDEX_URL ?=
 # What is installed beside the embedded gateway, separated by commas:  make install EXTRAS=math,mcp
 EXTRAS ?=
 
+# Tests run in so many processes, a file in one of them; most of the time they wait for servers and other processes.
+WORKERS ?= 2
+
 comma := ,
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -34,7 +37,7 @@ install: .venv/installed-local$(if $(EXTRAS),$(comma)$(EXTRAS))
 	@echo "The whitney command is in $(BIN): source $(BIN)/activate"
 
 test: lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .

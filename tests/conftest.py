@@ -44,3 +44,13 @@ def endpoint(tiny_gateway: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("WHITNEY_BASE_URL", tiny_gateway.base_url)  # type: ignore[attr-defined]
     monkeypatch.setenv("WHITNEY_API_KEY", tiny_gateway.api_key)  # type: ignore[attr-defined]
     return tiny_gateway
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`slow` tests take minutes each: they run only where a mark expression names them, `-m slow`."""
+    if "slow" in config.option.markexpr:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
