@@ -78,14 +78,29 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     for when in ("before", "after"):
         if evaluation := summary.get(f"evaluation_{when}"):
             say(f"Held out {when + ':':<8} {measured(evaluation)}")
-    operations = sum(summary.get("operations", {}).values())
-    tokens = ", ".join(f"{count:,} {kind}" for kind, count in summary.get("tokens", {}).items())
-    say(f"Billed:    {operations} operations; tokens: {tokens}; open sessions: {summary['open_sessions']}")
+    for line in _bill(summary):
+        say(line)
     say(f"Run:       {summary['run_folder']}")
     say(f"Adapter:   {summary['adapter']}")
     say(f"Artifact:  {summary['artifact_id']} (to start or to teach another run with)")
     if page := flow_run_page(summary.get("flow_run_id")):
         say(f"Prefect:   {page}")
+
+
+def _bill(summary: dict[str, Any]) -> Iterator[str]:
+    """What the lineage cost and, where attempts have done something again, what was billed beyond it."""
+    operations = sum(summary.get("operations", {}).values())
+    tokens = ", ".join(f"{count:,} {kind}" for kind, count in summary.get("tokens", {}).items())
+    sessions = "not known" if summary["open_sessions"] is None else summary["open_sessions"]
+    yield f"Billed:    {operations} operations; tokens: {tokens}; open sessions: {sessions}"
+    redone = summary.get("redone", {"operations": 0, "tokens": 0})
+    if redone is None:
+        yield "           + what was redone, if anything was: the endpoint could not be asked (docs/reliability.md)"
+    elif redone["operations"] or redone["tokens"]:
+        yield (
+            f"           + {redone['operations']:,} operations, {redone['tokens']:,} tokens redone by a later attempt "
+            "(docs/reliability.md)"
+        )
 
 
 def best_solution(folder: Path) -> str | None:

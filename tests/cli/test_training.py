@@ -33,6 +33,24 @@ def test_a_run_that_took_no_step_is_told_from_one_that_trained(tmp_path: Path) -
     assert "Warning" not in shown(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("redone", "told"),
+    [
+        ({"operations": 19, "tokens": 4321}, "  + 19 operations, 4,321 tokens redone"),
+        ({"operations": 0, "tokens": 0}, None),
+        (None, "  + what was redone, if anything was: the endpoint could not be asked"),
+    ],
+)
+def test_the_bill_holds_what_was_done_again(tmp_path: Path, redone: dict[str, int] | None, told: str | None) -> None:
+    lines = shown(tmp_path, redone=redone).splitlines()
+    billed = lines.index("Billed:    4 operations; tokens: 7 trained; open sessions: 0")
+    assert lines[billed + 1].startswith("Run:" if told is None else f"         {told}")
+
+
+def test_where_the_endpoint_did_not_say_the_open_sessions_are_not_known(tmp_path: Path) -> None:
+    assert "open sessions: not known\n" in shown(tmp_path, open_sessions=None)
+
+
 def test_a_run_that_a_rule_stopped_says_which(tmp_path: Path) -> None:
     assert "Stopped early: kl_reference is 3" in shown(tmp_path, stopped="kl_reference is 3, above stop.max_kl = 2")
     assert "Stopped" not in shown(tmp_path, stopped=None)
