@@ -59,7 +59,9 @@ class RunProgress:
     def __call__(self, event: Event) -> None:
         """Show one event; those without a line of their own are passed over."""
         facts = event.facts
-        if event.kind == "prepared":
+        if event.kind == "warning":
+            self.say(f"Warning: {facts['message']}")
+        elif event.kind == "prepared":
             self._prepared(facts)
         elif event.kind == "session_requested":
             self.allocated = self.asking = True

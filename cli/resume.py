@@ -23,7 +23,7 @@ from cli.run_data import Endpoints, PrefectAt, WhitneyAt
 from cli.terminal import Say, sayer
 from cli.training import FlowCall, show_summary, watch
 from flows import FLOWS
-from flows.checks.drift import ALLOW_DRIFT, in_lines
+from flows.checks.drift import ALLOW_DRIFT
 from flows.checks.prepare import check_inputs
 from flows.config import FlowConfig
 from tasks.credentials import settings_for
@@ -56,8 +56,6 @@ def resume(
     earlier.require_allowed(config, allow_drift=allow_drift)
     earlier.require_resumable(embedded=embedded)
     check_inputs(earlier.algorithm, config)
-    if differing := earlier.differences(config):
-        sayer(console)(f"Going on with another configuration than the run began with:\n{in_lines(differing)}")
     with interruptible(), _drift_allowed() if allow_drift else ExitStack():
         summary = _retry(earlier, config, console)
     show_summary(summary, console)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 EventKind = Literal[
+    "warning",
     "prepared",
     "session_requested",
     "session_created",
@@ -30,11 +31,12 @@ EventKind = Literal[
 class Event:
     """One thing that happened.
 
-    `facts` by kind — prepared: algorithm, cycles, train, heldout, folder; session_requested: nothing, from here on
-    something may be billed; session_created: session_id; session_opened: session_id, run_id of what is trained;
-    evaluated: when ("before" | "after"), accuracy, loss, …; cycle: cycle (0-based), cycles, metrics;
-    block_saved: cycle, state_id; exported: path, sha256; closing: message, how far a bad end has come; closed: message,
-    closed, its verdict; session_closed: session_id, after whichever end; finished: the summary.
+    `facts` by kind — warning: message, what somebody who pays for the run should know; prepared: algorithm, cycles,
+    train, heldout, folder; session_requested: nothing, from here on something may be billed; session_created:
+    session_id; session_opened: session_id, run_id of what is trained; evaluated: when ("before" | "after"), accuracy,
+    loss, …; cycle: cycle (0-based), cycles, metrics; block_saved: cycle, state_id; exported: path, sha256; closing:
+    message, how far a bad end has come; closed: message, closed, its verdict; session_closed: session_id, after
+    whichever end; finished: the summary.
     """
 
     kind: EventKind

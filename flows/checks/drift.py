@@ -58,8 +58,8 @@ def is_fixed(path: str) -> bool:
 
 
 def in_lines(found: Mapping[str, Change]) -> str:
-    """A difference as a person reads it, a line a field."""
-    return "\n".join(f"  {path}: {old!r} → {new!r}" for path, (old, new) in found.items())
+    """A difference as a person reads it, a line a field, by the name it has in a configuration file."""
+    return "\n".join(f"  {path.removeprefix('config.')}: {old!r} → {new!r}" for path, (old, new) in found.items())
 
 
 def require_no_drift(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Change]:

@@ -17,6 +17,7 @@ from flows.durable.attempt import Attempt
 from flows.durable.earlier import take_over
 from flows.durable.lost_states import revoke_lost_blocks
 from flows.durable.session_scope import SessionScope
+from flows.durable.telling import warn
 from tasks.events import emit
 from tasks.run_folder import RunFolder
 
@@ -61,7 +62,7 @@ def _record(inputs: Prepared, folder: RunFolder, attempt: int, before: Mapping[s
     now = inputs.record(folder.flow_run_id)
     drift = list(before.get("drift", []))
     if "config" in before and (changed := require_no_drift(before, now)):
-        get_run_logger().warning("going on with what has changed since the run began:\n%s", in_lines(changed))
+        warn(f"going on with what has changed since the run began:\n{in_lines(changed)}")
         drift.append({"attempt": attempt, "changes": changed})
     folder.write_config({**now, **({"drift": drift} if drift else {})})
     folder.write_heldout(inputs.heldout_rows())

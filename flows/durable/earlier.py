@@ -12,9 +12,9 @@ from uuid import UUID
 from filelock import FileLock, Timeout
 from prefect.client.orchestration import get_client
 from prefect.exceptions import Abort
-from prefect.logging import get_run_logger
 
 from flows.config import ConfigError
+from flows.durable.telling import warn
 from flows.lifecycle import HOOK_DEADLINE_S, tell
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
@@ -52,7 +52,7 @@ async def take_over(client: WhitneyClient, folder: RunFolder, flow_run_id: str, 
         else:
             return lock
         if not waiting:
-            get_run_logger().warning("an earlier attempt still holds %s; waiting until it has ended", folder.path)
+            warn(f"an earlier attempt still holds {folder.path}; waiting until it has ended")
             waiting = True
         await asyncio.sleep(LOOK_EVERY_S)
 
@@ -93,8 +93,8 @@ async def give_way(error: BaseException | None, flow_run_id: str, attempt: int) 
         async with get_client() as api:
             newest = (await api.read_flow_run(UUID(flow_run_id))).run_count
     except Exception as unknown:  # of whatever kind: the error itself is what matters then
-        get_run_logger().warning("cannot ask Prefect whether a newer attempt has begun: %s", unknown)
+        warn(f"cannot ask Prefect whether a newer attempt has begun: {unknown}")
         return
     if newest > attempt:
-        get_run_logger().warning("attempt %d gives way to attempt %d: %s", attempt, newest, error)
+        warn(f"attempt {attempt} gives way to attempt {newest}: {error}")
         raise Abort(f"attempt {newest} has begun") from error

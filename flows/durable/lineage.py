@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prefect.logging import get_run_logger
-
 from flows.config import ConfigError
 from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Start
+from flows.durable.telling import warn
 from tasks.lineage import Redone, billed_by_attempt, redone
 from whitney.client import WhitneyClient
 from whitney.errors import NotFoundError, WhitneyError
@@ -58,7 +57,7 @@ async def delete_old_states(client: WhitneyClient, chain: Sequence[BlockOutcome]
             await client.delete_state(state_id)
         except WhitneyError as error:
             if not isinstance(error, NotFoundError):
-                get_run_logger().warning("state %s could not be deleted: %s", state_id, error)
+                warn(f"state {state_id} could not be deleted: {error}")
 
 
 def redone_in(

@@ -22,11 +22,11 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
-from prefect.logging import get_run_logger
 from prefect.states import Crashed
 
 from flows.config import ConfigError
 from flows.durable.outcome import BlockOutcome, EvaluationOutcome, ExportOutcome
+from flows.durable.telling import warn
 from whitney.client import WhitneyClient
 from whitney.errors import NotFoundError
 
@@ -119,11 +119,11 @@ async def _outcome(run: FlowRun) -> Any:
 async def _revoke(
     lost: Sequence[tuple[Child, str]], measured: Sequence[tuple[Child, str]], usable: BlockOutcome | None
 ) -> None:
-    logger = get_run_logger()
     going_on = f"state {usable.state_id} of cycle {usable.cycle + 1}" if usable else "the initial weights"
     for child, why in lost:
-        logger.warning("state %s of cycle %d %s: skipped", child.outcome.state_id, child.outcome.cycle + 1, why)
-    logger.warning("going on from %s; %d finished blocks are trained again", going_on, len(lost))
+        warn(f"state {child.outcome.state_id} of cycle {child.outcome.cycle + 1} {why}: skipped")
+    again = "1 finished block is" if len(lost) == 1 else f"{len(lost)} finished blocks are"
+    warn(f"going on from {going_on}; {again} trained again")
     async with get_client() as api:
         for child, why in (*lost, *measured):
             await api.set_flow_run_state(child.flow_run_id, Crashed(message=f"revoked by a Retry: {why}"), force=True)

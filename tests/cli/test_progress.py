@@ -93,6 +93,16 @@ def test_cycles_that_an_earlier_attempt_has_trained_are_told_once_where_training
     assert text == "Session ses_a, run run_a, going on after cycle 2\n"
 
 
+def test_a_warning_of_the_flow_is_told_while_it_runs_on_a_terminal_too() -> None:
+    stream = io.StringIO()
+    with RunProgress(Console(file=stream, force_terminal=True, width=160)) as progress:
+        progress(EVENTS[0])
+        progress(
+            Event("warning", {"message": "going on from state st_a of cycle 1; 1 finished block is trained again"})
+        )
+    assert "Warning: going on from state st_a of cycle 1; 1 finished block is trained again" in stream.getvalue()
+
+
 @pytest.mark.parametrize("warnings", [[], ["temperature 0.7: ratios will be off"]])
 def test_warnings_are_shown_before_anything_is_trained(warnings: list[str]) -> None:
     stream = io.StringIO()

@@ -23,6 +23,7 @@ from flows.checks.drift import ALLOW_DRIFT
 from flows.config import ConfigError, GrpoConfig
 from gateway.launch import GatewayProcess
 from gateway.storage import DataDirectory
+from tasks.events import Event, listening
 from tasks.run_folder import RunFolder
 from tasks.verdicts import KEY
 from whitney.client import WhitneyClient
@@ -62,11 +63,14 @@ async def test_the_newest_complete_state_is_gone_on_from_and_the_skipped_one_is_
     before = states_of(tmp_path)
     file = DataDirectory(local.data_dir).file("state", before[-1]["state_id"])
     file.write_bytes(file.read_bytes()[:1000])
-    with caplog.at_level(logging.WARNING):
+    heard: list[Event] = []
+    with caplog.at_level(logging.WARNING), listening(heard.append):
         state = await retry(flows.grpo, flow_run_id)
     assert state.is_completed()
     assert f"state {before[-1]['state_id']} of cycle 3 is not complete" in caplog.text
-    assert f"going on from state {before[-2]['state_id']} of cycle 2" in caplog.text
+    going_on = f"going on from state {before[-2]['state_id']} of cycle 2; 1 finished block is trained again"
+    assert going_on in caplog.text
+    assert going_on in [event.facts["message"] for event in heard if event.kind == "warning"], "the terminal shows it"
     after = states_of(tmp_path)
     assert [(one["block"], one["attempt"]) for one in after] == [(0, 1), (1, 1), (2, 2), (3, 2)]
     assert [one["parent_state_id"] for one in after] == [None, *(one["state_id"] for one in after[:-1])]
