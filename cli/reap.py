@@ -43,7 +43,8 @@ def reap(
     dry_run
         Say what would be closed, and close nothing.
     silence_s
-        Without the two: seconds without a heartbeat after which a session is closed (300).
+        Without the two: seconds without a heartbeat after which a session is closed (300). At least two pauses between
+        beats count: 120 s at most, less where the endpoint's TTL makes sessions beat faster.
     deadline_s
         How long to try, in seconds.
     """
@@ -76,15 +77,23 @@ def _close_named(
         found = _find(client, settings, session, flow_run)
         if not found:
             print(f"flow run {flow_run} has no open session")
+        for one in found:
+            if one.status == "closed":
+                print(f"session {one.session_id} is closed already ({_reason_and_runs(one)})")
+            elif dry_run:
+                print(f"session {one.session_id} ({one.status}; {_reason_and_runs(one)}) would be closed")
         if dry_run:
-            for one in found:
-                runs = ", ".join(f"run {run.run_id} {run.status}" for run in one.runs) or "no runs"
-                print(f"session {one.session_id} ({one.status}; {runs}) would be closed")
             return 0
-        verdicts = client.end_all(found)
+        verdicts = client.end_all([one for one in found if one.status != "closed"])
     for verdict in verdicts:
         print(verdict.message)
     return 0 if all(verdict.closed for verdict in verdicts) else 1
+
+
+def _reason_and_runs(session: Session) -> str:
+    reason = [session.reason] if session.reason else []
+    runs = ", ".join(f"run {run.run_id} {run.status}" for run in session.runs) or "no runs"
+    return "; ".join([*reason, runs])
 
 
 def _find(

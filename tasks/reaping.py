@@ -142,6 +142,10 @@ def reap_sessions(
     owners, notes = _owners(sessions, owners_of)
     if sessions and all(session.heartbeat_age_s is None for session in sessions):
         notes.append("This endpoint does not say how long a session has been silent: none is closed for silence.")
+    if (floor := max((_bound_s(session, silence_s) for session in sessions), default=silence_s)) > silence_s:
+        notes.append(
+            f"A silence of {silence_s:g} s is less than two pauses between beats: sessions get up to {floor:g} s."
+        )
     findings = [judge(session, owners, silence_s=silence_s) for session in sessions]
     if dry_run:
         return Reaped(findings, notes)
@@ -155,31 +159,33 @@ def judge(session: Session, owners: Owners | None, *, silence_s: float) -> Findi
     """Whether one session is to be closed, by the table above. `owners` None: Prefect cannot be asked."""
     bound, age = _bound_s(session, silence_s), session.heartbeat_age_s
     if age is not None and age > bound:
-        return Finding(session, True, f"it has been silent for {age:.0f} s")
+        return Finding(session, True, f"it has been silent for {age:.0f} s, of {bound:g} s")
     if owners is None:
-        return Finding(session, False, f"Prefect was not asked, and {_beats(session)}")
+        return Finding(session, False, f"Prefect was not asked; {_beats(session, bound)}")
     return _judge_by_owner(session, owners.get(session.labels[FLOW_RUN]), bound)
 
 
 def _judge_by_owner(session: Session, owner: FlowRun | None, bound: float) -> Finding:
     """The same of a session that is not silent."""
     if owner is None or owner.state is None:
-        return Finding(session, False, f"its flow run is not known here, and {_beats(session)}")
+        return Finding(session, False, f"its flow run is not known here; {_beats(session, bound)}")
     attempt, name = attempt_of(session.labels), owner.state.name or owner.state.type.value
     if owner.run_count > attempt:
         return Finding(session, True, f"it is of attempt {attempt}, and attempt {owner.run_count} has begun")
     if owner.state.is_final():
         return Finding(session, True, f"its flow run is {name}")
     if owner.state.type in (StateType.SCHEDULED, StateType.PENDING):
-        return Finding(session, session.heartbeat_age_s is None, f"its flow run is {name}, and {_beats(session)}")
+        return Finding(session, session.heartbeat_age_s is None, f"its flow run is {name}; {_beats(session, bound)}")
     if owner.state.type == StateType.CANCELLING:
         since = (datetime.now(UTC) - owner.state.timestamp).total_seconds()
-        return Finding(session, since > bound, f"its flow run has been {name} for {since:.0f} s")
-    return Finding(session, False, f"its flow run is {name}, and {_beats(session)}")
+        return Finding(session, since > bound, f"its flow run has been {name} for {since:.0f} s, of {bound:g} s")
+    return Finding(session, False, f"its flow run is {name}; {_beats(session, bound)}")
 
 
-def _beats(session: Session) -> str:
-    return "it beats" if session.heartbeat_age_s is not None else "nothing says that it is silent"
+def _beats(session: Session, bound: float) -> str:
+    if session.heartbeat_age_s is None:
+        return "nothing says that it is silent"
+    return f"last beat {session.heartbeat_age_s:.0f} s ago, of {bound:g} s"
 
 
 def ask_prefect(flow_run_ids: Iterable[str]) -> Owners:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from uuid import uuid4
 
 import pytest
@@ -47,7 +48,11 @@ def test_reap_closes_the_session_that_it_is_given_and_no_other(
     assert f"session {lost.session_id} closed" in capsys.readouterr().out
     assert as_it_is_now(endpoint, lost.session_id) == ("closed", ["cancelled"])
     assert as_it_is_now(endpoint, other.session_id) == ("open", ["active"])
+    capsys.readouterr()
     assert run_command(["reap", "--session", lost.session_id]) == 0, "twice does no harm"
+    assert f"session {lost.session_id} is closed already (" in capsys.readouterr().out
+    assert run_command(["reap", "--session", lost.session_id, "--dry-run"]) == 0
+    assert "would be closed" not in capsys.readouterr().out
     assert run_command(["reap", "--session", other.session_id]) == 0
 
 
@@ -103,11 +108,15 @@ def test_reap_of_everything_closes_what_has_ended_and_shows_why_it_spares_the_re
     told = capsys.readouterr().out
     assert row_of(lost, told) == ["would be closed", lost.session_id, crashed, "its flow run is Crashed"]
     assert as_it_is_now(endpoint, lost.session_id) == ("open", ["active"])
-    assert run_command(["reap"]) == 0
+    assert "less than two pauses" not in told
+    assert run_command(["reap", "--silence-s", "9"]) == 0
     told = capsys.readouterr().out
+    assert "A silence of 9 s is less than two pauses between beats: sessions get up to 120 s." in told
     assert row_of(lost, told) == ["closed", lost.session_id, crashed, "its flow run is Crashed"]
-    assert row_of(busy, told) == ["spared", busy.session_id, running, "its flow run is Running, and it beats"]
-    assert row_of(foreign, told)[3] == "its flow run is not known here, and it beats"
+    *spared, why = row_of(busy, told)
+    assert spared == ["spared", busy.session_id, running]
+    assert re.fullmatch(r"its flow run is Running; last beat \d+ s ago, of 120 s", why)
+    assert re.fullmatch(r"its flow run is not known here; last beat \d+ s ago, of 120 s", row_of(foreign, told)[3])
     assert as_it_is_now(endpoint, lost.session_id) == ("closed", ["cancelled"])
     assert as_it_is_now(endpoint, busy.session_id) == ("open", ["active"])
     for owner in (running, "reap-foreign"):

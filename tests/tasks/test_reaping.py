@@ -80,7 +80,8 @@ def test_a_cancelled_run_that_nobody_stops_is_closed_after_the_silence_it_is_giv
 def test_a_flow_run_that_is_not_known_here_is_believed_while_it_beats() -> None:
     spared, silent = (judge(session(age=age), {}, silence_s=SILENCE_S) for age in (10.0, 301.0))
     assert (spared.doomed, silent.doomed) == (False, True)
-    assert spared.why == "its flow run is not known here, and it beats"
+    assert spared.why == "its flow run is not known here; last beat 10 s ago, of 300 s"
+    assert silent.why == "it has been silent for 301 s, of 300 s"
 
 
 def test_without_prefect_and_without_a_known_beat_nothing_is_closed() -> None:
@@ -92,11 +93,16 @@ def test_without_prefect_and_without_a_known_beat_nothing_is_closed() -> None:
 @pytest.mark.parametrize(("ttl", "bound"), [(1800.0, 120.0), (None, 120.0), (0.0, 120.0), (9.0, 6.0), (1.5, 3.0)])
 def test_silence_is_never_bounded_by_less_than_two_pauses_between_beats(ttl: float | None, bound: float) -> None:
     for age, doomed in ((bound - 0.1, False), (bound + 0.1, True)):
-        assert judge(session(age=age, ttl=ttl), None, silence_s=3.0).doomed is doomed
+        finding = judge(session(age=age, ttl=ttl), None, silence_s=3.0)
+        assert finding.doomed is doomed
+        assert finding.why.endswith(f", of {bound:g} s"), "what counts is said, not what was asked for"
 
 
 def test_the_report_is_one_table_whatever_a_label_holds() -> None:
     odd = Session(session_id="ses_2", status="open", labels={FLOW_RUN: "a|b\nc"}, heartbeat_age_s=1.0)
     rows = Reaped([judge(odd, {}, silence_s=SILENCE_S)], ["A note."]).markdown().splitlines()
-    assert rows[2].strip() == r"| ses_2 | a\|b c | spared | its flow run is not known here, and it beats |  |"
+    assert (
+        rows[2].strip()
+        == r"| ses_2 | a\|b c | spared | its flow run is not known here; last beat 1 s ago, of 300 s |  |"
+    )
     assert rows[-1] == "A note."
