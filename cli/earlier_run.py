@@ -96,8 +96,7 @@ class EarlierRun:
         """
         if differing := self.differences(config):
             raise UsageError(
-                f"{self.folder} is finished, and stays as it is: no use for another {', '.join(differing)}. "
-                f"{self._to_train_on}"
+                f"{self.folder} is finished: a changed {' or '.join(differing)} has no effect. {self._to_train_on}"
             )
 
     def require_resumable(self, *, embedded: bool | None) -> None:
@@ -135,9 +134,14 @@ class EarlierRun:
         """
         differing = self.differences(config)
         if fixed := {path: change for path, change in differing.items() if is_fixed(path) or path in IDENTITY}:
+            reasons = {
+                "finished blocks are matched by what they began with": any(map(is_fixed, fixed)),
+                "the run is found by its name": any(path in IDENTITY for path in fixed),
+            }
+            why = ", and ".join(reason for reason, holds in reasons.items() if holds)
             raise UsageError(
-                f"{self.folder} cannot go on with another {', '.join(fixed)}: finished blocks are matched by the order "
-                f"they came in, and the run by its name:\n{in_lines(fixed)}\nLeave that as it was, or start a new run"
+                f"{self.folder} cannot go on with another {' or '.join(fixed)}: {why}:\n"
+                f"{in_lines(fixed)}\nLeave that as it was, or start a new run"
             )
         self._require_untrained(config, differing)
         if differing and not allow_drift:

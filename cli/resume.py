@@ -28,7 +28,7 @@ from flows.checks.prepare import check_inputs
 from flows.config import FlowConfig
 from tasks.credentials import settings_for
 from whitney.client import WhitneyClient
-from whitney.errors import NotFoundError
+from whitney.errors import NoEndpointError, NotFoundError
 
 
 def resume(
@@ -75,9 +75,13 @@ def _retry(earlier: EarlierRun, config: FlowConfig, console: Console) -> dict[st
         whitney = None
         if config.credentials_block is None:
             own = Path(former.gateway_data_dir) if former and former.gateway_data_dir else None
-            whitney = stack.enter_context(
-                endpoint(config.model.name, config.model.provider, embedded=False, say=say, former=own)
-            )
+            try:
+                whitney = stack.enter_context(
+                    endpoint(config.model.name, config.model.provider, embedded=False, say=say, former=own)
+                )
+            except NoEndpointError as error:
+                began = f". This run began at {former.whitney_base_url}" if former and former.whitney_base_url else ""
+                raise UsageError(f"{error}{began}") from error
             _tell_where(former, whitney, say)
         endpoints = Endpoints.of(prefect, whitney)
         return watch(lambda: _again(earlier, config, prefect, whitney), console, endpoints)

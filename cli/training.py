@@ -16,7 +16,7 @@ from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
 from cli.interrupts import run_until_interrupted
 from cli.prefect_setup import flow_run_page
 from cli.progress import RunProgress, measured
-from cli.run_data import Endpoints
+from cli.run_data import Endpoints, is_at_work
 from cli.terminal import sayer
 from flows import FLOWS
 from flows.config import FlowConfig
@@ -36,8 +36,16 @@ def train(algorithm: str, config: FlowConfig, console: Console, endpoints: Endpo
         UsageError, RunFailedError, KeyboardInterrupt: as `watch`.
     """
     if config.name and (taken := config.output_dir / config.name).exists():
-        sayer(console)(f"{taken} is there already: this run's folder has an ending to its name")
+        sayer(console)(name_is_taken(taken))
     return watch(lambda: cast("FlowCall", FLOWS[algorithm](config)), console, endpoints)
+
+
+def name_is_taken(folder: Path) -> str:
+    """What to say of a folder that is there already; of a run that could be gone on with, how."""
+    told = f"{folder} is there already: this run's folder has an ending to its name"
+    if _owner(folder) is None or (folder / "summary.json").exists() or is_at_work(folder):
+        return told
+    return f"{told}; the run in it is not finished: {_resume_command(str(folder))} goes on with it"
 
 
 def watch(begin: Callable[[], FlowCall], console: Console, endpoints: Endpoints) -> dict[str, Any]:

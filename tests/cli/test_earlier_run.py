@@ -13,6 +13,7 @@ import pytest
 
 from cli.app import run_command
 from cli.run_data import Endpoints, PrefectAt, run_data
+from cli.training import name_is_taken
 from flows.config import SftConfig
 from gateway.launch import GatewayProcess
 from tasks.run_folder import RunFolder
@@ -110,6 +111,30 @@ def test_a_prefect_server_that_does_not_know_the_run_is_refused_with_the_one_to_
     told = refused("r", capsys=capsys)
     assert f"the Prefect server at {prefect_server} does not know flow run {FLOW_RUN_ID}" in told
     assert "the run began with, http://127.0.0.1:4200/api, by PREFECT_API_URL" in told
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_without_an_endpoint_the_one_that_the_run_began_at_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WHITNEY_DATA_DIR", str(tmp_path / "no-gateway"))
+    for name in ("WHITNEY_BASE_URL", "WHITNEY_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    run_folder(whitney_base_url="http://127.0.0.1:9")
+    told = refused("r", capsys=capsys)
+    assert "no Whitney endpoint: set WHITNEY_BASE_URL" in told
+    assert "This run began at http://127.0.0.1:9\n" in told
+
+
+def test_a_name_that_an_unfinished_run_has_taken_is_told_with_the_way_to_go_on_with_it() -> None:
+    folder = run_folder()
+    assert name_is_taken(folder).endswith(
+        "the run in it is not finished: `whitney run --resume runs/r` goes on with it"
+    )
+    with RunFolder(folder, FLOW_RUN_ID).lock():
+        assert "--resume" not in name_is_taken(folder), "it is at work"
+    (folder / "summary.json").write_text("{}")
+    assert name_is_taken(folder) == "runs/r is there already: this run's folder has an ending to its name"
 
 
 @pytest.mark.usefixtures("endpoint", "prefect_server")

@@ -79,10 +79,13 @@ def test_doctor_tells_what_a_killed_run_has_left_and_both_ways_to_be_rid_of_it(
     [
         (["--set", "optimizer.learning_rate=0.1"], ["  optimizer.learning_rate: 0.0005 → 0.1\n", "--allow-drift"]),
         (["tiny.toml", "--set", "cycles=9", "--set", "batch_size=2"], ["  batch_size: 4 → 2\n", "  cycles: 3 → 9\n"]),
-        (["--set", "seed=7", "--allow-drift"], ["another seed: finished blocks", "  seed: 0 → 7\n"]),
+        (
+            ["--set", "seed=7", "--allow-drift"],
+            ["another seed: finished blocks are matched by what they began with:\n  seed: 0 → 7\n"],
+        ),
         (["--set", "lora.rank=4", "--allow-drift"], ["  lora.rank: 16 → 4\n"]),
         (["--set", "model.name=smollm2-135m-instruct"], ["another model.name"]),
-        (["--name", "other"], ["  name: 'r' → 'other'\n"]),
+        (["--name", "other"], ["another name: the run is found by its name:\n  name: 'r' → 'other'\n"]),
         (["--set", "sede=7"], ["unknown field 'sede'"]),
         (["--no-embedded"], ["--no-embedded: the states of this run are in the folder of its own gateway"]),
     ],
@@ -149,4 +152,4 @@ def test_a_finished_run_says_so_shows_its_summary_and_starts_nothing(
     assert "Adapter:   runs/r/adapter" in shown
     assert "Starting" not in shown
     assert run_command(["run", "--resume", "runs/r", "--set", "cycles=9", "--allow-drift"]) == 2
-    assert "runs/r is finished, and stays as it is: no use for another cycles" in capsys.readouterr().err
+    assert "runs/r is finished: a changed cycles has no effect. To train on, start a new run" in capsys.readouterr().err
