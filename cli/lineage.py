@@ -19,7 +19,8 @@ def lineage(run: str, *, as_json: Annotated[bool, Parameter(name="--json", negat
 
     Of a run it checks that the chain is unbroken and that each cycle is in it exactly once, and compares what Whitney
     has billed each attempt with what blocks, evaluations and the export account for: the rest was done twice. Without
-    an endpoint that knows the run the chain is printed, and that the bill is not known.
+    an endpoint that knows the run the chain is printed, what its summary.json says was done twice, and that the bill is
+    not known.
 
     Of a state it follows the parents that the endpoint has on record, back to the first, across those that have gone.
 

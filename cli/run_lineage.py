@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -25,9 +26,9 @@ from tasks.lineage import (
     usage_of,
 )
 from whitney.client import WhitneyClient
-from whitney.errors import ConfigurationError, WhitneyError
+from whitney.errors import ConfigurationError, NoEndpointError, WhitneyError
 from whitney.labels import FLOW_RUN
-from whitney.settings import WhitneySettings, resolve_settings
+from whitney.settings import WhitneySettings, local_gateway, resolve_settings
 from whitney.types import RunUsage
 
 PATIENCE_S = 15.0
@@ -41,6 +42,7 @@ class RunLineage:
     """What a run folder records of its chain, and what Whitney has billed (None: not known, `note` says why).
 
     `beside` is what evaluations and the export cost, by attempt; None as long as the run has not ended.
+    `redone_on_record` is what summary.json says was done again; None where it does not say, or is not there yet.
     """
 
     folder: Path
@@ -50,6 +52,7 @@ class RunLineage:
     links: list[Link]
     metrics: list[Row]
     beside: list[tuple[int, Row]] | None
+    redone_on_record: dict[str, Any] | None = None
     billed: dict[int, RunUsage] | None = None
     note: str | None = None
 
@@ -73,6 +76,7 @@ class RunLineage:
                 links=chain(states, metrics),
                 metrics=metrics,
                 beside=None if parts is None else [(part["attempt"], part) for part in parts],
+                redone_on_record=_redone_in(summary[0]) if summary else None,
             )
         except (OSError, ValueError) as error:
             raise UsageError(f"{folder}: {error}") from error
@@ -81,8 +85,12 @@ class RunLineage:
 
     def with_bill(self) -> Self:
         """The same with what Whitney has billed, where that can be found out."""
+        endpoints = Endpoints.read(self.folder)
+        began = endpoints.whitney_base_url if endpoints else None
         try:
-            settings = self._settings()
+            settings = self._settings(endpoints)
+        except NoEndpointError as error:
+            return replace(self, note=f"what was billed is not known: {error}{_trained_at(began)}")
         except (ConfigurationError, ValueError) as error:
             return replace(self, note=f"what was billed is not known: {error}")
         try:
@@ -91,12 +99,16 @@ class RunLineage:
             return replace(self, note=f"what was billed is not known: {error}")
         if billed:
             return replace(self, billed=billed)
-        endpoints = Endpoints.read(self.folder)
-        began = endpoints.whitney_base_url if endpoints else None
-        elsewhere = f"; the run was trained at {began}" if began and began != settings.base_url else ""
+        elsewhere = _trained_at(began) if began != settings.base_url else ""
         return replace(self, note=f"what was billed is not known: {settings.base_url} has no session of it{elsewhere}")
 
-    def _settings(self) -> WhitneySettings:
+    def _settings(self, endpoints: Endpoints | None) -> WhitneySettings:
+        """Where the run was billed: at its own gateway, if it had one, whatever else is configured."""
+        if endpoints and endpoints.gateway_data_dir:
+            if own := local_gateway(Path(endpoints.gateway_data_dir)):
+                return own
+            known_again = f"; known again while `whitney run --resume {shlex.quote(str(self.folder))}` runs it"
+            raise ConfigurationError(f"the run's own gateway has ended{'' if self.beside is not None else known_again}")
         if self.credentials_block is None:
             return resolve_settings()
         from prefect.settings import PREFECT_API_URL
@@ -170,6 +182,9 @@ class RunLineage:
         if self.beside is not None:
             lines.append(f"beside:   {told(summed(usage_of(row) for _, row in self.beside))} (evaluations, export)")
         if self.billed is None or (beyond := self.beyond) is None:
+            if again := self.redone_on_record:
+                counted = f"{again['operations']:,} operations, {again['tokens']:,} tokens"
+                lines.append(f"redone:   {counted} (as summary.json has it)")
             return [*lines, str(self.note)]
         bill = "; ".join(f"attempt {attempt}: {told(usage)}" for attempt, usage in self.billed.items())
         lines.append(f"billed:   {told(summed(self.billed.values()))} ({bill})")
@@ -182,8 +197,13 @@ class RunLineage:
         return lines
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines. `redone` is null where the bill is not known, or the run has not ended."""
+        """The same for machines.
+
+        `redone` is as summary.json has it where the bill is not known (`billed` is null), and null where the run has
+        not ended.
+        """
         beyond = self.beyond
+        again = beyond.as_json() if beyond else self.redone_on_record
         return {
             "run_folder": str(self.folder),
             "algorithm": self.algorithm,
@@ -206,7 +226,7 @@ class RunLineage:
             "beside": [{"attempt": attempt, "usage": usage_of(row).model_dump()} for attempt, row in self.beside or []],
             "billed": {str(attempt): usage.model_dump() for attempt, usage in (self.billed or {}).items()} or None,
             "beyond": beyond and beyond.as_json(),
-            "redone": beyond.as_json() if beyond and self.beside is not None else None,
+            "redone": again if self.beside is not None else None,
             "note": self.note,
         }
 
@@ -215,6 +235,16 @@ async def _bill(settings: WhitneySettings, flow_run_id: str) -> dict[int, RunUsa
     impatient = settings.model_copy(update={"retry_deadline_s": PATIENCE_S})
     async with WhitneyClient(impatient) as client:
         return billed_by_attempt(await client.list_sessions(label=(FLOW_RUN, flow_run_id)))
+
+
+def _trained_at(base_url: str | None) -> str:
+    return f"; the run was trained at {base_url}" if base_url else ""
+
+
+def _redone_in(summary: dict[str, Any]) -> dict[str, Any] | None:
+    """Raises KeyError, TypeError or ValueError where it is not as a run writes it."""
+    again = summary.get("redone")
+    return again and {**again, "operations": int(again["operations"]), "tokens": int(again["tokens"])}
 
 
 def _counts(usage: RunUsage) -> list[int]:

@@ -57,6 +57,44 @@ def test_without_an_endpoint_the_chain_is_shown_and_the_bill_is_not_known(
     assert "what was billed is not known: no Whitney endpoint" in " ".join(table[-1])
 
 
+def with_endpoints(folder: Path, **known: str | None) -> None:
+    nothing = {"prefect_api_url": None, "prefect_home": None, "whitney_base_url": None, "gateway_data_dir": None}
+    (folder / "endpoints.json").write_text(json.dumps({**nothing, "directory": str(folder), **known}))
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_where_the_bill_is_not_known_what_was_done_again_is_told_as_the_summary_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_folder(tmp_path / "runs" / "ended")
+    again = {"operations": 1234, "tokens": 56789, "by_kind": {"sample": 1234}, "by_attempt": {}}
+    (folder / "summary.json").write_text(json.dumps({"beside_blocks": [], "redone": again}))
+    with_endpoints(folder, whitney_base_url="http://127.0.0.1:9")
+    assert run_command(["lineage", "ended"]) == 0
+    told = capsys.readouterr().out
+    assert "redone:   1,234 operations, 56,789 tokens (as summary.json has it)\n" in told
+    assert told.endswith("; the run was trained at http://127.0.0.1:9\n")
+    assert run_command(["lineage", "ended", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert (table["redone"], table["billed"]) == (again, None)
+
+
+def test_the_bill_of_a_run_with_a_gateway_of_its_own_is_asked_nowhere_else(
+    endpoint: GatewayProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_folder(tmp_path / "own")
+    with_endpoints(folder, gateway_data_dir=str(tmp_path / "gone"))
+    assert run_command(["lineage", str(folder)]) == 0
+    gone = "what was billed is not known: the run's own gateway has ended"
+    assert f"{gone}; known again while `whitney run --resume {folder}` runs it\n" in capsys.readouterr().out
+    (folder / "summary.json").write_text(json.dumps({"beside_blocks": [], "redone": None}))
+    assert run_command(["lineage", str(folder)]) == 0
+    assert capsys.readouterr().out.endswith(f"{gone}\n")
+    with_endpoints(folder, gateway_data_dir=str(endpoint.data_dir))
+    assert run_command(["lineage", str(folder)]) == 0
+    assert f"{endpoint.base_url} has no session of it" in capsys.readouterr().out, "while it runs, it is asked"
+
+
 @pytest.mark.usefixtures("nowhere")
 def test_a_broken_chain_is_said_and_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = run_folder(tmp_path / "broken", cycles=3)
@@ -78,6 +116,7 @@ def test_a_broken_chain_is_said_and_is_status_1(tmp_path: Path, capsys: pytest.C
         ("config.json", "{", "Expecting property name"),
         ("config.json", '{"flow_run_id": "x"}', "is not as a run leaves it: KeyError 'algorithm'"),
         ("states.jsonl", '{"block": 0}\n', "is not as a run leaves it: KeyError 'cycle'"),
+        ("summary.json", '{"redone": {"tokens": 1}}', "is not as a run leaves it: KeyError 'operations'"),
         ("metrics.jsonl", "no json\n", "metrics.jsonl cannot be read: Expecting value"),
     ],
 )
