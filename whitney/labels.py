@@ -16,8 +16,12 @@ ATTEMPT = "whitney.attempt"
 CREATE_KEY = "whitney.create_key"
 """The create_key of the session itself."""
 
+LONGEST_ATTEMPT = 9
+"""Digits."""
+
 
 def attempt_of(labels: Mapping[str, str]) -> int:
     """The attempt that opened a session; one without a readable label belongs to the first."""
     label = labels.get(ATTEMPT, "1")
-    return int(label) if label.isdecimal() else 1
+    # Anybody may label a session: thousands of digits are no number to Python, and must not stop whoever closes others.
+    return int(label) if label.isdecimal() and len(label) <= LONGEST_ATTEMPT else 1

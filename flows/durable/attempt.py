@@ -80,7 +80,7 @@ class Attempt:
             await self.pool.close()
             await self.client.aclose()
             self._lock.release()
-        await give_way(error, self.scope.flow_run_id, self.scope.attempt)
+        await give_way(error, self.scope)
 
     def blocks(self) -> Iterator[Block]:
         """Every block, always from the first: what a former attempt has finished is adopted, never skipped here."""

@@ -35,7 +35,7 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         held.push_async_callback(client.aclose)
         with _writable(config):
             folder = RunFolder.open(config.output_dir, config.name or flow_run.name, scope.flow_run_id)
-        lock = await take_over(client, folder, scope.flow_run_id, scope.attempt)
+        lock = await take_over(client, folder, scope)
         held.callback(lock.release)
         before = folder.read_config()
         with _writable(config):

@@ -14,6 +14,7 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import Abort
 
 from flows.config import ConfigError
+from flows.durable.session_scope import SessionScope
 from flows.durable.telling import warn
 from flows.lifecycle import HOOK_DEADLINE_S, tell
 from tasks.run_folder import RunFolder
@@ -27,7 +28,12 @@ HANDOVER_S = 120.0
 LOOK_EVERY_S = 1.0
 
 
-async def take_over(client: WhitneyClient, folder: RunFolder, flow_run_id: str, attempt: int) -> FileLock:
+# Label of the flow run: which process is the newest that has begun on it. Two that begin in the same moment are told
+# the same run count by Prefect, so the count alone does not say who gives way.
+PROCESS = "whitney.process"
+
+
+async def take_over(client: WhitneyClient, folder: RunFolder, scope: SessionScope) -> FileLock:
     """End what earlier attempts have left open, and take the run folder once their processes have let go of it.
 
     The lock goes with the process that holds it, however that ends. Sessions are looked for again while it is waited
@@ -36,11 +42,13 @@ async def take_over(client: WhitneyClient, folder: RunFolder, flow_run_id: str, 
     Raises:
         ConfigError: another process still holds the folder after `HANDOVER_S`.
     """
+    async with get_client() as api:
+        await api.update_flow_run_labels(UUID(scope.flow_run_id), {PROCESS: scope.create_key})
     lock = folder.lock()
     deadline = asyncio.get_running_loop().time() + HANDOVER_S
     waiting = False
     while True:
-        await _end_earlier_attempts(client, flow_run_id, attempt)
+        await _end_earlier_attempts(client, scope.flow_run_id, scope.attempt)
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -78,23 +86,23 @@ async def _end_earlier_attempts(client: WhitneyClient, flow_run_id: str, attempt
         tell(f"left by an earlier attempt: {verdict.message}", closed=verdict.closed)
 
 
-async def give_way(error: BaseException | None, flow_run_id: str, attempt: int) -> None:
-    """Where a newer attempt has cancelled this one's runs, end without a word on the flow run that both share.
+async def give_way(error: BaseException | None, scope: SessionScope) -> None:
+    """Where a newer process has cancelled this one's runs, end without a word on the flow run that both share.
 
     Failed would be said over the newer one's Running, for as long as that trains: the reaper would take its session
     for a dead one's, and a person would press Retry once more.
 
     Raises:
-        Abort: Prefect's own: this process ends, and the state is left to the newer attempt.
+        Abort: Prefect's own: this process ends, and the state is left to the newer one.
     """
     if not isinstance(error, WhitneyError):
         return
     try:
         async with get_client() as api:
-            newest = (await api.read_flow_run(UUID(flow_run_id))).run_count
+            newest = (await api.read_flow_run(UUID(scope.flow_run_id))).labels.get(PROCESS)
     except Exception as unknown:  # of whatever kind: the error itself is what matters then
         warn(f"cannot ask Prefect whether a newer attempt has begun: {unknown}")
         return
-    if newest > attempt:
-        warn(f"attempt {attempt} gives way to attempt {newest}: {error}")
-        raise Abort(f"attempt {newest} has begun") from error
+    if newest != scope.create_key:
+        warn(f"attempt {scope.attempt} gives way to a newer one: {error}")
+        raise Abort("a newer attempt has begun") from error
