@@ -14,14 +14,17 @@ from functools import partial
 from math import isfinite
 from typing import Any
 
+from prefect.exceptions import ExternalSignal, PrefectSignal
+from pydantic import SecretStr
+
 from algorithms import Datum, NoGradientError
 from flows.config import CustomConfig
 from flows.config.user_function import BuildLoss
 from flows.durable.cycles import Cycle
 from flows.parts.loss_context import BlockingClient, LossContext, OperationClient
-from flows.parts.user_thread import in_daemon_thread
+from flows.parts.user_thread import as_failure, in_daemon_thread
 from tasks.operations import current_sampler
-from tasks.redaction import keyless
+from tasks.redaction import keyless, redact
 from tasks.run import Run
 from tasks.scoring import Group
 
@@ -60,23 +63,28 @@ async def build_payload(
         teacher_run_id=teacher.run_id if teacher else None,
         teacher_sampler_id=await current_sampler(teacher) if teacher else None,
     )
-    payloads = []
-    for group in groups:
-        sample = {
-            "sequences": [
-                {**sequence, "reward": reward} for sequence, reward in zip(group.sequences, group.rewards, strict=True)
-            ]
-        }
-        try:
-            payloads.append(await _call(build_loss, sample, cycle.number, group.request, ctx))
-        except NoGradientError:
-            cycle.count_dropped({"no_gradient": len(group.sequences)})
-        except Exception as error:
-            told = keyless(error, cycle.attempt.client.settings.api_key)
-            if told is error:
-                raise
-            raise told from None  # build_loss can read the key; what a flow raises is stored
-    return join(payloads, config.loss_function)
+    key = cycle.attempt.client.settings.api_key
+    try:
+        payloads = []
+        for group in groups:
+            sample = _sample(group)
+            try:
+                answer = await _call(build_loss, sample, cycle.number, group.request, ctx)
+            except NoGradientError:
+                cycle.count_dropped({"no_gradient": len(group.sequences)})
+            else:
+                payloads.append(_payload(answer, key))
+        return join(payloads, config.loss_function)
+    except Exception as error:
+        told = keyless(error, key)
+        if told is error:
+            raise
+        raise told from None  # build_loss can read the key; what a flow raises is stored
+
+
+def _sample(group: Group) -> dict[str, Any]:
+    rewarded = zip(group.sequences, group.rewards, strict=True)
+    return {"sequences": [{**sequence, "reward": reward} for sequence, reward in rewarded]}
 
 
 def is_async(function: BuildLoss) -> bool:
@@ -86,14 +94,20 @@ def is_async(function: BuildLoss) -> bool:
 
 async def _call(
     build_loss: BuildLoss, sample: dict[str, Any], cycle: int, request: dict[str, Any], ctx: LossContext
-) -> dict[str, Any]:
-    if is_async(build_loss):
-        try:
-            answer = await build_loss(sample, cycle, request, ctx)
-        except SystemExit as error:  # it would end the process, and look like a run that went well
-            raise RuntimeError("build_loss raised SystemExit") from error
-    else:
-        answer = await in_daemon_thread("build_loss", partial(build_loss, sample, cycle, request, ctx))
+) -> Any:
+    if not is_async(build_loss):
+        return await in_daemon_thread("build_loss", partial(build_loss, sample, cycle, request, ctx))
+    try:
+        return await build_loss(sample, cycle, request, ctx)
+    except BaseException as error:
+        if isinstance(error, Exception) or _is_order_to_stop(error):
+            raise
+        # SystemExit would end the process and look like a run that went well; any other would be stored as it is.
+        raise as_failure("build_loss", error) from error
+
+
+def _payload(answer: Any, key: SecretStr) -> dict[str, Any]:
+    """`answer`, if it is what build_loss has to return."""
     if not isinstance(answer, dict) or not {"data", "loss_function"} <= answer.keys():
         raise ValueError(f"build_loss returned {type(answer).__name__}: {CONTRACT}")
     config = answer.get("loss_config") or {}
@@ -101,10 +115,18 @@ async def _call(
     if not isinstance(answer["data"], list):
         problem = f"data of type {type(answer['data']).__name__}, not a list"
     elif not isinstance(config, dict) or not all(isinstance(v, int | float) and isfinite(v) for v in config.values()):
-        problem = f"a loss_config that is not finite numbers by name, {str(config)[:80]}"
+        problem = f"a loss_config that is not finite numbers by name, {redact(str(config), key)[:80]}"
     if problem:
         raise ValueError(f"build_loss returned {problem}: {CONTRACT}")
     return answer
+
+
+def _is_order_to_stop(error: BaseException) -> bool:
+    """Whether it comes from outside: nobody has cancelled the flow where the function lets a CancelledError out."""
+    if isinstance(error, asyncio.CancelledError):
+        flow = asyncio.current_task()
+        return flow is not None and flow.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | GeneratorExit | ExternalSignal | PrefectSignal)
 
 
 def join(payloads: Sequence[dict[str, Any]], loss_function: str) -> Payload:
