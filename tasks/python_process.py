@@ -1,10 +1,12 @@
-"""How a process of this package is started: it finds the modules that this process finds."""
+"""How a process of this package is started: it finds the modules that this process finds, and is not given the key."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+
+from tasks.redaction import of_key
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -14,6 +16,10 @@ def command(module: str, *arguments: str) -> list[str]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment, where modules are looked for in the places where it looks itself, and `variables`."""
+    """This process's environment without Whitney's key, and `variables`; modules are looked for where it looks itself.
+
+    Such a process asks Whitney nothing, and what a user's reward function says of its environment ends up in files.
+    """
     search_path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return {**os.environ, "PYTHONPATH": search_path, **variables}
+    inherited = {name: value for name, value in os.environ.items() if not of_key(name)}
+    return {**inherited, "PYTHONPATH": search_path, **variables}

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import orjson
+from pydantic import SecretStr
 
 from tasks.completion import Completion
 from tasks.python_process import command, environment
+from tasks.redaction import redact
 from tasks.reward_worker import LENGTH
 
 Wants = Literal["score", "text"]
@@ -46,18 +48,20 @@ class Failed:
 class RewardPool:
     """At most `workers` processes, each started when first needed.
 
-    Use it as an asynchronous context, or call `close`. One pool may serve many batches, at the same time too.
+    Use it as an asynchronous context, or call `close`. One pool may serve many batches, at the same time too. `keys`
+    are taken out of what functions say, as the environment's is: it ends up in files, and in a teacher's prompt.
 
     Raises:
         ValueError: fewer than one worker, or a limit that is not above 0.
     """
 
-    __slots__ = ("_idle", "_workers", "timeout_s")
+    __slots__ = ("_idle", "_keys", "_workers", "timeout_s")
 
-    def __init__(self, *, workers: int = 2, timeout_s: float = 30.0) -> None:
+    def __init__(self, *, workers: int = 2, timeout_s: float = 30.0, keys: Sequence[SecretStr] = ()) -> None:
         if workers < 1 or timeout_s <= 0:
             raise ValueError(f"workers is {workers} and timeout_s is {timeout_s}: at least 1 and above 0 are needed")
         self.timeout_s = timeout_s
+        self._keys = tuple(keys)
         self._workers = [_Worker() for _ in range(workers)]
         self._idle: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()  # the last used is warm: start no more than needed
         for worker in self._workers:
@@ -91,9 +95,10 @@ class RewardPool:
     async def _one(self, job: Job, wants: Wants) -> dict[str, Any]:
         worker = await self._idle.get()
         try:
-            return await worker.call(job, wants, self.timeout_s)
+            answer = await worker.call(job, wants, self.timeout_s)
         finally:
             self._idle.put_nowait(worker)
+        return {name: redact(value, *self._keys) if isinstance(value, str) else value for name, value in answer.items()}
 
 
 class _Worker:

@@ -57,7 +57,7 @@ class Attempt:
         self.client = client
         self.folder = folder
         self.scope = scope
-        self.pool = RewardPool(timeout_s=config.reward_timeout_s)
+        self.pool = RewardPool(timeout_s=config.reward_timeout_s, keys=[client.settings.api_key])
         self.rows: list[Row] = []
         self.chain: list[BlockOutcome] = []
         self.stopped: str | None = None
