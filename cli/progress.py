@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,15 +20,15 @@ class RunProgress:
     """A listener for `tasks.events`; also remembers what an error message needs to know.
 
     `allocated`: something may have been billed. `asking`: a session has been asked for, and its id is not known yet.
-    `sessions`: ids of those that are open.
+    `sessions`: ids of those that are open. `folder`: the run's; known from the beginning where a run is gone on with.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, folder: Path | None = None) -> None:
         self.say = sayer(console)
         self.allocated = False
         self.asking = False
         self.sessions: dict[str, None] = {}  # a set that keeps the order they were opened in
-        self.folder: str | None = None
+        self.folder = None if folder is None else str(folder)
         self._adopted = 0  # cycles that an earlier attempt has trained
         self._done = 0
         self._tokens = 0

@@ -84,7 +84,7 @@ def _retry(earlier: EarlierRun, config: FlowConfig, console: Console) -> dict[st
                 raise UsageError(f"{error}{began}") from error
             _tell_where(former, whitney, say)
         endpoints = Endpoints.of(prefect, whitney)
-        return watch(lambda: _again(earlier, config, prefect, whitney), console, endpoints)
+        return watch(lambda: _again(earlier, config, prefect, whitney), console, endpoints, earlier.folder)
 
 
 def _tell_where(former: Endpoints | None, whitney: WhitneyAt, say: Say) -> None:

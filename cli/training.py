@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
+from prefect.exceptions import Abort
 from rich.console import Console
 
 from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
@@ -48,21 +50,29 @@ def name_is_taken(folder: Path) -> str:
     return f"{told}; the run in it is not finished: {_resume_command(str(folder))} goes on with it"
 
 
-def watch(begin: Callable[[], FlowCall], console: Console, endpoints: Endpoints) -> dict[str, Any]:
+def watch(
+    begin: Callable[[], FlowCall], console: Console, endpoints: Endpoints, folder: Path | None = None
+) -> dict[str, Any]:
     """Run a flow to its end, its progress in the terminal; its summary.
 
-    As soon as there is a run folder, `endpoints` are written into it, for `whitney run --resume` to find.
+    As soon as there is a run folder, `endpoints` are written into it, for `whitney run --resume` to find. `folder` is
+    that of a run that is gone on with.
 
     Raises:
         UsageError: the input was wrong; nothing had been allocated.
-        RunFailedError: it failed on the way.
+        RunFailedError: it failed on the way, or another process goes on with the same run.
         KeyboardInterrupt: it was interrupted; the session has been closed. Its words say how to go on.
     """
-    with RunProgress(console) as progress, listening(progress), listening(_recorder(endpoints)):
+    with RunProgress(console, folder) as progress, listening(progress), listening(_recorder(endpoints)):
         try:
             return run_until_interrupted(begin(), say=progress.say, left=lambda: _left(progress, endpoints))
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(*_how_to_go_on(progress)) from interrupt
+        except Abort as abort:  # Prefect's own signal, no Exception: the flow run is another process's now
+            raise RunFailedError(
+                f"{progress.folder or 'the run'} is left to another process, which goes on with it ({abort}); what is "
+                "finished stays"
+            ) from abort
         except Exception as error:
             # Before a session is open, ValueError is how a flow says that its input cannot work. After, nothing is the
             # user's mistake any more: something was allocated, and may have been billed.
@@ -154,7 +164,7 @@ def _how_to_go_on(progress: RunProgress) -> Iterator[str]:
 
 def _obituary(error: Exception, progress: RunProgress, endpoints: Endpoints) -> str:
     """Why it ended, what is left, where to look and how to go on."""
-    lines = [f"the run failed: {in_words(error)}"]
+    lines = [f"the run failed: {_prefect_is_gone(error, endpoints) or in_words(error)}"]
     if (gateway := kept(endpoints.whitney_base_url)) and gateway.ends and not gateway.lost:
         lines.append(f"why: {gateway.ends[-1]}; what it had not saved is lost")
     if progress.folder is None:
@@ -171,6 +181,17 @@ def _obituary(error: Exception, progress: RunProgress, endpoints: Endpoints) -> 
         f"to go on: mend what the message names, then {_resume_command(progress.folder)}; what is finished stays"
     )
     return "\n".join(lines)
+
+
+def _prefect_is_gone(error: Exception, endpoints: Endpoints) -> str | None:
+    """What to say where Prefect could not be reached, whose own words name no address; None of any other error."""
+    if not isinstance(error, httpx.TransportError) or not endpoints.prefect_api_url:
+        return None
+    with suppress(RuntimeError):  # it knows of no request
+        asked, prefect = error.request.url, httpx.URL(endpoints.prefect_api_url)
+        if (asked.host, asked.port) == (prefect.host, prefect.port):
+            return f"Prefect at {endpoints.prefect_api_url} does not answer ({in_words(error)})"
+    return None
 
 
 def _resume_command(folder: str) -> str:

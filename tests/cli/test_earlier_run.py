@@ -113,6 +113,20 @@ def test_a_prefect_server_that_does_not_know_the_run_is_refused_with_the_one_to_
     assert "the run began with, http://127.0.0.1:4200/api, by PREFECT_API_URL" in told
 
 
+@pytest.mark.usefixtures("endpoint")
+def test_a_prefect_that_does_not_answer_is_named_and_the_run_can_be_gone_on_with_once_it_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    run_folder()
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api", PREFECT_CLIENT_MAX_RETRIES: 0}):
+        assert run_command(["run", "--resume", "r"]) == 1
+    told = capsys.readouterr().err
+    assert "the run failed: Prefect at http://127.0.0.1:9/api does not answer (" in told
+    assert "to go on: mend what the message names, then `whitney run --resume runs/r`; what is finished stays" in told
+
+
 @pytest.mark.usefixtures("prefect_server")
 def test_without_an_endpoint_the_one_that_the_run_began_at_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.exceptions import Abort
 from rich.console import Console
 
-from cli.failures import in_words
-from cli.training import show_summary
+from cli.failures import RunFailedError, in_words
+from cli.run_data import Endpoints
+from cli.training import show_summary, watch
 
 
 def shown(folder: Path, **facts: Any) -> str:
@@ -84,3 +86,12 @@ def chained(error: Exception, cause: Exception) -> Exception:
 )
 def test_an_error_that_says_nothing_is_told_by_what_it_is_and_came_from(error: Exception, words: str) -> None:
     assert in_words(error) == words
+
+
+def test_a_process_that_gives_way_to_another_says_so_in_a_sentence() -> None:
+    async def given_way() -> dict[str, Any]:
+        raise Abort("a newer attempt has begun")
+
+    nothing = Endpoints(None, None, None, None, "")
+    with pytest.raises(RunFailedError, match=r"^runs/r is left to another process, which goes on with it \(a newer"):
+        watch(given_way, Console(file=io.StringIO()), nothing, Path("runs/r"))
