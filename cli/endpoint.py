@@ -111,6 +111,8 @@ def embedded_gateway(model: str, provider: str, *, say: Say, former: Path | None
                 )
             )
         except LaunchError as error:
+            if former is not None and (taken := _taken(data_dir)):  # between the look and the start
+                raise CommandFailedError(f"another process goes on with this run: {taken}") from error
             raise CommandFailedError(str(error)) from error
         keep(gateway.base_url)
         os.environ.update(zip(VARIABLES, (gateway.base_url, gateway.api_key), strict=True))
@@ -128,20 +130,30 @@ def _wait_until_let_go(data_dir: Path) -> None:
     Raises:
         CommandFailedError: it does not.
     """
-    from gateway.storage import DataDirectory, DataDirectoryError
-
     deadline = time.monotonic() + LETTING_GO_S
-    while True:
-        directory = DataDirectory(data_dir)
-        try:
-            directory.open()
-        except DataDirectoryError as error:
-            if time.monotonic() > deadline:
-                raise CommandFailedError(str(error)) from error
-            time.sleep(LOOK_EVERY_S)
-        else:
-            directory.close()
-            return
+    while taken := _taken(data_dir):
+        if time.monotonic() > deadline:
+            raise CommandFailedError(taken)
+        time.sleep(LOOK_EVERY_S)
+
+
+def _taken(data_dir: Path) -> str | None:
+    """What to say where another gateway has the data folder; None where none has.
+
+    Raises:
+        CommandFailedError: it cannot be used at all.
+    """
+    from gateway.storage import DataDirectory, DataDirectoryError, DataDirectoryTakenError
+
+    directory = DataDirectory(data_dir)
+    try:
+        directory.open()
+    except DataDirectoryTakenError as error:
+        return str(error)
+    except DataDirectoryError as error:
+        raise CommandFailedError(str(error)) from error
+    directory.close()
+    return None
 
 
 def _restore(name: str, value: str | None) -> None:

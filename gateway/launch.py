@@ -181,7 +181,7 @@ def _wait_until_listening(process: subprocess.Popen[bytes], data_dir: Path, log:
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise LaunchError(f"the gateway ended with code {process.returncode}; its log ends:\n{_tail(log)}")
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, IsADirectoryError):  # a directory the gateway will complain of
             found = json.loads(notice.read_bytes())
             # A notice with another pid was left behind by a gateway that was killed.
             if found["pid"] == process.pid:

@@ -12,11 +12,16 @@ from filelock import FileLock, Timeout
 
 KEY_VARIABLE = "WHITNEY_API_KEY"
 
+_NEW_KEY = "delete it, and the next start writes a new key"
 _FOLDERS = {"state": ("states", ".safetensors"), "artifact": ("artifacts", ".tar.gz")}
 
 
 class DataDirectoryError(RuntimeError):
     """The data directory cannot be used; the message says why and what to do."""
+
+
+class DataDirectoryTakenError(DataDirectoryError):
+    """Another gateway is at work in it."""
 
 
 class DataDirectory:
@@ -34,19 +39,24 @@ class DataDirectory:
         """Create what is missing and take the lock.
 
         Raises:
-            DataDirectoryError: another gateway has it, or it cannot be written.
+            DataDirectoryTakenError: another gateway has it.
+            DataDirectoryError: it cannot be written, or something else is in the place of a file.
         """
+        for file in (self.ledger, self.key_file, self.notice):
+            if file.is_dir():
+                raise DataDirectoryError(f"{file} is a directory, where a file of the gateway's belongs: remove it")
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             for folder, _ in _FOLDERS.values():
                 (self.path / folder).mkdir(exist_ok=True)
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise DataDirectoryError(
+            raise DataDirectoryTakenError(
                 f"another gateway is using {self.path}: stop it, or give this one another --data-dir"
             ) from None
         except OSError as error:
-            raise DataDirectoryError(f"{self.path} cannot be used as data directory: {error.strerror}") from error
+            at = "" if error.filename in (None, str(self.path)) else f" (at {error.filename})"
+            raise DataDirectoryError(f"{self.path} cannot be used as data directory: {error.strerror}{at}") from error
 
     def close(self) -> None:
         """Take the notice down and give the lock back; idempotent."""
@@ -58,16 +68,17 @@ class DataDirectory:
         """$WHITNEY_API_KEY, else the key file's content; the file is made (mode 0600) at first start.
 
         Raises:
-            DataDirectoryError: the file cannot be written, or is empty.
+            DataDirectoryError: the file cannot be read or written, is empty, or no key can be what is in it.
         """
         if key := os.environ.get(KEY_VARIABLE, "").strip():
-            return key
+            return _usable(key, f"${KEY_VARIABLE}", "set another")
         if not self.key_file.exists():
             self._write(self.key_file, f"{secrets.token_urlsafe(32)}\n".encode())
-        key = self.key_file.read_text(encoding="utf-8").strip()
-        if not key:
-            raise DataDirectoryError(f"{self.key_file} is empty: delete it, and the next start writes a new key")
-        return key
+        try:
+            content = self.key_file.read_bytes()
+        except OSError as error:
+            raise DataDirectoryError(f"{self.key_file} cannot be read: {error.strerror}") from error
+        return _usable(content.decode(errors="replace").strip(), str(self.key_file), _NEW_KEY)
 
     def announce(self, notice: dict[str, object]) -> None:
         """Write `gateway.json`: clients on this machine find the gateway by it.
@@ -106,6 +117,15 @@ class DataDirectory:
         for path in orphans:
             path.unlink()
         return len(orphans)
+
+
+def _usable(key: str, where: str, way_out: str) -> str:
+    """A key that can be sent in a header; the message about another does not quote it."""
+    if not key:
+        raise DataDirectoryError(f"{where} is empty: {way_out}")
+    if not all("!" <= character <= "~" for character in key):
+        raise DataDirectoryError(f"{where} holds no key: a key is printable ASCII without spaces; {way_out}")
+    return key
 
 
 def measure(path: Path) -> tuple[int, str]:

@@ -183,6 +183,31 @@ def test_an_empty_key_file_is_an_error_and_not_an_empty_key(tmp_path: Path) -> N
         DataDirectory(tmp_path).api_key()
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfea\0", b"two words\n", "schlüssel-1234567\n".encode()])
+def test_a_key_that_fits_no_header_is_refused_by_its_files_name_and_is_not_quoted(
+    content: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "api_key").write_bytes(content)
+    with pytest.raises(DataDirectoryError, match=r"api_key holds no key: .* delete it") as refusal:
+        DataDirectory(tmp_path).api_key()
+    assert "1234567" not in str(refusal.value)
+
+
+def test_a_key_in_the_environment_that_fits_no_header_is_refused_by_the_variables_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHITNEY_API_KEY", "ключ")
+    with pytest.raises(DataDirectoryError, match=r"\$WHITNEY_API_KEY holds no key"):
+        DataDirectory(tmp_path).api_key()
+
+
+@pytest.mark.parametrize("name", ["api_key", "gateway.json", "ledger.sqlite", "gateway.lock"])
+def test_a_directory_in_the_place_of_a_file_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(DataDirectoryError, match=rf"{tmp_path / name}"):
+        DataDirectory(tmp_path).open()
+
+
 def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataDirectoryError, match="cannot be used as data directory"):
