@@ -42,7 +42,7 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
             _record(inputs, folder, scope.attempt, before)
         # A run that was suspended and resumed is still attempt 1; its folder knows better.
         if scope.attempt > 1 or "config" in before:
-            await revoke_lost_blocks(client, scope.flow_run_id)
+            await revoke_lost_blocks(client, folder)
         _announce(inputs, folder)
         held.pop_all()  # they are the attempt's now
         return Attempt(inputs, client, folder, scope, lock)

@@ -24,9 +24,11 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Crashed
 
+from algorithms.puct import Buffer
 from flows.config import ConfigError
 from flows.durable.outcome import BlockOutcome, EvaluationOutcome, ExportOutcome
 from flows.durable.telling import warn
+from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.errors import NotFoundError
 
@@ -38,6 +40,7 @@ class Problem(StrEnum):
 
     GONE = "is gone: it was deleted, or is past the endpoint's retention"
     DAMAGED = "is not complete: its file is not as it was saved"
+    FORGOTTEN = "goes with a buffer of solutions that is missing from the run folder, or not as it was saved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +51,21 @@ class Child:
     outcome: Any
 
 
-async def revoke_lost_blocks(client: WhitneyClient, flow_run_id: str) -> None:
+async def revoke_lost_blocks(client: WhitneyClient, folder: RunFolder) -> None:
     """Make sure that the newest block a Retry will adopt can be gone on from.
 
     Raises:
         ConfigError: none can: the states have expired or were deleted. Or a finished block's result cannot be read.
         WhitneyError: the endpoint cannot be asked.
     """
-    children = await _completed_children(flow_run_id)
+    children = await _completed_children(folder.flow_run_id)
     if any(isinstance(child.outcome, ExportOutcome) for child in children):
         return  # all is trained and exported: no state is needed any more
     blocks = sorted(
         (child for child in children if isinstance(child.outcome, BlockOutcome)), key=lambda child: child.outcome.block
     )
     lost: list[tuple[Child, Problem]] = []
-    while blocks and (problem := await _problem(client, blocks[-1].outcome)):
+    while blocks and (problem := await _problem(client, folder, blocks[-1].outcome)):
         lost.append((blocks.pop(), problem))
     if not lost:
         return
@@ -81,7 +84,7 @@ async def revoke_lost_blocks(client: WhitneyClient, flow_run_id: str) -> None:
     await _revoke(lost, measured, blocks[-1].outcome if blocks else None)
 
 
-async def _problem(client: WhitneyClient, outcome: BlockOutcome) -> Problem | None:
+async def _problem(client: WhitneyClient, folder: RunFolder, outcome: BlockOutcome) -> Problem | None:
     for state_id in outcome.state_ids:
         try:
             state = await client.get_state(state_id)
@@ -89,7 +92,19 @@ async def _problem(client: WhitneyClient, outcome: BlockOutcome) -> Problem | No
             return Problem.GONE
         if not state.complete:
             return Problem.DAMAGED
-    return None
+    return None if _is_remembered(folder, outcome) else Problem.FORGOTTEN
+
+
+def _is_remembered(folder: RunFolder, outcome: BlockOutcome) -> bool:
+    """Whether the buffer that an outcome carries by reference (test-time training's) is the one that was saved."""
+    name = outcome.carry.get("buffer")
+    if name is None:
+        return True
+    saved = folder.read_buffer(name)
+    try:
+        return saved is not None and Buffer.from_json(saved).fingerprint == outcome.carry["fingerprint"]
+    except (AttributeError, KeyError, TypeError, ValueError):  # whatever stands in that file, it is no buffer
+        return False
 
 
 async def _completed_children(flow_run_id: str) -> list[Child]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,33 +26,38 @@ def buffers(folder: Path) -> list[bytes]:
     return [(folder / "buffers" / name).read_bytes() for name in BUFFERS]
 
 
-async def test_a_retry_goes_on_from_exactly_the_buffer_its_block_began_with_and_fails_without_it(
-    local: GatewayProcess, taught: Taught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "harm_and_attempts",
+    [
+        (lambda file: None, [1, 1, 2]),
+        (lambda file: file.unlink(), [1, 2, 2]),
+        (lambda file: file.write_text(json.dumps({**json.loads(file.read_text()), "rollouts": 1})), [1, 2, 2]),
+        (lambda file: file.write_text("[]"), [1, 2, 2]),
+    ],
+    ids=["whole", "missing", "changed", "no buffer at all"],
+)
+async def test_a_retry_goes_on_from_exactly_the_buffer_its_block_began_with_or_from_the_block_before(
+    harm_and_attempts: tuple[Callable[[Path], object], list[int]],
+    local: GatewayProcess,
+    taught: Taught,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options: dict[str, Any] = {"state_id": (await taught("local"))["state_id"], "save_every": 1, "cycles": 3}
     undisturbed = await flows.ttt(tiny_config("ttt", tmp_path / "undisturbed", **options))
-    mend = lose_answer(monkeypatch, "save_state", 2)
+    mend = lose_answer(monkeypatch, "save_state", 3)
     flow_run_id, failed = await first_attempt(flows.ttt, tiny_config("ttt", tmp_path, **options))
     assert failed.is_failed()
     mend()
     folder = tmp_path / "tiny-ttt"
-    saved = folder / "buffers" / BUFFERS[0]
-    kept = saved.read_bytes()
-    saved.unlink()
-    without = await retry(flows.ttt, flow_run_id)
-    with pytest.raises(ValueError, match=r"block-0000.json: the buffer .* is missing; run where the run folder is"):
-        await without.result()
-    saved.write_text(json.dumps({**json.loads(kept), "rollouts": 1}))
-    changed = await retry(flows.ttt, flow_run_id)
-    with pytest.raises(ValueError, match=r"block-0000.json: the buffer .* is not the one that was saved"):
-        await changed.result()
-    saved.write_bytes(kept)
+    harm, attempts = harm_and_attempts
+    harm(folder / "buffers" / BUFFERS[1])
     retried = await (await retry(flows.ttt, flow_run_id)).result()
-    assert retried["attempt"] == 4
     assert {session.status for session in await sessions_of(flow_run_id)} == {"closed"}
     assert buffers(folder) == buffers(Path(undisturbed["run_folder"]))
     assert retried["adapter_sha256"] == undisturbed["adapter_sha256"]
     states = lines(folder / "states.jsonl")
+    assert [state["attempt"] for state in states] == attempts
     assert [state["carry"]["buffer"] for state in states] == [f"buffers/{name}" for name in BUFFERS]
     assert max(len(json.dumps(state)) for state in states) < 1000, "an outcome holds the buffer's name, not the buffer"
 
