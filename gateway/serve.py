@@ -23,6 +23,7 @@ from gateway.emulation import RULES, ProviderName
 from gateway.faults import BreakableProtocol, Faults
 from gateway.gateway import Gateway
 from gateway.handlers import VERSION
+from gateway.ledger import LedgerError
 from gateway.options import GatewayOptions
 from gateway.providers.base import Provider, ProviderLostError
 from gateway.providers.delay import DelayProvider
@@ -114,7 +115,7 @@ async def started_gateway(options: GatewayOptions, data: DataDirectory, faults: 
     """The gateway that `options` describe, without HTTP.
 
     Raises:
-        ServeError: the provider cannot start.
+        ServeError: the ledger cannot be used, or the provider cannot start.
     """
     rules: ProviderName = "local" if options.provider == "delay" else options.provider
     async with contextlib.AsyncExitStack() as stack:
@@ -133,6 +134,8 @@ async def started_gateway(options: GatewayOptions, data: DataDirectory, faults: 
             )
         except ImportError as error:
             raise ServeError(f'{error}: install the engine with pip install "whitney-pipelines[local]"') from error
+        except LedgerError as error:
+            raise ServeError(str(error)) from error
         except sqlite3.DatabaseError as error:
             raise ServeError(
                 f"the ledger {data.ledger} cannot be used ({error}): make room if its disk is full, else restore it "

@@ -14,22 +14,44 @@ import zstandard
 
 SCHEMA_VERSION = 2
 
+_TABLES = ("sessions", "runs", "billing", "files", "operations")
+
+# A larger file is looked through without its operations: half a million of them take 1 to 5 s.
+_LOOKED_THROUGH_BYTES = 64_000_000
+
 
 class LedgerError(RuntimeError):
-    """The ledger's file cannot be used by this version of the gateway."""
+    """The ledger's file is damaged, or cannot be used by this version of the gateway."""
 
 
 class Database:
     """A connection and its transactions. Not for several threads: the gateway has one event loop."""
 
     def __init__(self, path: Path) -> None:
+        """Open the file, or make it.
+
+        Raises:
+            LedgerError: it is damaged, or of a version that this gateway does not read.
+            sqlite3.DatabaseError: it cannot be used for another reason, a full disk, say.
+        """
         self._connection = sqlite3.connect(path, isolation_level=None)
+        try:
+            self._prepare(path)
+        except UnicodeDecodeError as error:  # SQLite's words about a damaged schema quote it, bytes and all
+            self.close()
+            raise LedgerError(_damaged(path, "its schema is not text")) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, path: Path) -> None:
         self._connection.row_factory = sqlite3.Row
         # With WAL, NORMAL survives a killed process; FULL also survives a power cut, at an fsync a commit, which a
         # ledger of bills and saved states is worth.
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             self._connection.execute(f"PRAGMA {pragma}")
         self._ensure_schema(path)
+        self._require_sound(path)
 
     def _ensure_schema(self, path: Path) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -47,6 +69,16 @@ class Database:
             if version == 1:
                 self._name_what_saved_each_file()
             self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _require_sound(self, path: Path) -> None:
+        """Find damage at the start, and not when somebody asks for a bill."""
+        for table in _TABLES:
+            self.one(f"SELECT 1 FROM {table}")
+        all_of_it = path.stat().st_size <= _LOOKED_THROUGH_BYTES
+        for what in ("1",) if all_of_it else _TABLES[:-1]:
+            (finding,) = self.all(f"PRAGMA quick_check({what})")[0]
+            if finding != "ok":
+                raise LedgerError(_damaged(path, finding.splitlines()[-1]))
 
     def _name_what_saved_each_file(self) -> None:
         saving = "SELECT run_id, seq_id, result FROM operations WHERE kind IN ('save_state', 'export_lora')"
@@ -88,6 +120,10 @@ class Database:
     def all(self, sql: str, *parameters: Any) -> list[sqlite3.Row]:
         """Every row."""
         return self._connection.execute(sql, parameters).fetchall()
+
+
+def _damaged(path: Path, finding: str) -> str:
+    return f"the ledger {path} is damaged ({finding}): restore it from a copy, or use another --data-dir"
 
 
 def _statements(name: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.ledger import Ledger
+from gateway.ledger import Ledger, LedgerError
 from gateway.ledger.database import SCHEMA_VERSION, pack
 
 if TYPE_CHECKING:
@@ -109,6 +109,30 @@ def test_a_migration_that_breaks_off_leaves_version_1_as_it_was(
         assert "executions" not in {row[1] for row in found.execute("PRAGMA table_info(operations)")}
     with closing(Ledger(ledger_of_version_1)) as ledger:
         assert ledger._database.all("PRAGMA user_version")[0][0] == SCHEMA_VERSION
+
+
+DAMAGES = {
+    r"is damaged \(Page 2: ": lambda good: good[:4096] + b"\xff" * 100 + good[4196:],
+    r"is damaged \(its schema is not text\)": lambda good: good.replace(b"tablesessions", b"table" + b"\xdf" * 8),
+}
+
+
+@pytest.mark.parametrize("told", DAMAGES)
+def test_a_damaged_ledger_is_told_at_the_start_by_its_files_name(told: str, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    Ledger(path).close()
+    path.write_bytes(DAMAGES[told](path.read_bytes()))
+    with pytest.raises(LedgerError, match=f"the ledger {path} {told}.*restore it from a copy"):
+        Ledger(path)
+
+
+def test_a_ledger_that_lacks_a_table_is_refused_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    Ledger(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE billing")
+    with pytest.raises(sqlite3.DatabaseError, match="no such table: billing"):
+        Ledger(path)
 
 
 async def test_every_execution_is_counted_before_it_happens(caller: Caller, payloads: Payloads) -> None:
