@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,17 @@ from uuid import UUID
 
 from cli.failures import UsageError
 from cli.run_data import Endpoints, is_at_work
+from cli.run_files import SAVED_STATE, TABLE, read_json, read_lines
 from flows.checks.drift import Change, changes, in_lines, is_fixed
 from flows.config import FlowConfig
 from flows.load_config import load_config, parse_config, with_overrides
+from tasks.run_folder import RunFolder
 
 IDENTITY = ("name", "output_dir")
 """Fields that say which run it is."""
+
+WRITTEN_AGAIN = "restore it from a copy; or delete it, and a resume writes it again"
+"""The way out of a damaged file that follows from the finished blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +49,24 @@ class EarlierRun:
         if folder is None:
             looked = " and ".join(str(place) for place in places)
             raise UsageError(f"--resume {run}: no run folder (looked for config.json in {looked})")
-        record = _read(folder / "config.json")
-        if not record or "config" not in record:
+        record = read_json(folder / "config.json", TABLE, "restore it from a copy, or start a new run") or {}
+        if "config" not in record:
             raise UsageError(f"{folder}: config.json holds no configuration: this run never began; start it again")
         try:
             flow_run_id = UUID(record["flow_run_id"])
         except (KeyError, TypeError, ValueError):
             raise UsageError(f"{folder}/config.json: flow_run_id is missing, or no id of a flow run") from None
-        algorithm, config = parse_config(
-            {**record["config"], "algorithm": record["algorithm"]}, where=f"{folder}/config.json"
-        )
-        states = _lines(folder / "states.jsonl")
+        algorithm, config = _configuration(record, where=f"{folder}/config.json")
+        states = read_lines(folder / "states.jsonl", SAVED_STATE, WRITTEN_AGAIN)
         return cls(
             folder=folder,
             flow_run_id=flow_run_id,
             algorithm=algorithm,
             config=config,
             endpoints=Endpoints.read(folder),
-            cycles_trained=states[-1]["cycle"] + 1 if states else 0,
-            newest_state_id=states[-1]["state_id"] if states else None,
-            summary=_read(folder / "summary.json"),
+            cycles_trained=states[-1].cycle + 1 if states else 0,
+            newest_state_id=states[-1].state_id if states else None,
+            summary=read_json(folder / "summary.json", TABLE, WRITTEN_AGAIN),
         )
 
     def changed(self, path: Path | None, overrides: Iterable[str]) -> FlowConfig:
@@ -107,6 +110,8 @@ class EarlierRun:
         """
         if is_at_work(self.folder):
             raise UsageError(f"{self.folder} is being trained by another process; end that first (Ctrl-C closes it)")
+        if (lock := self.folder / ".lock").is_dir():
+            raise UsageError(f"{lock} is a directory, where a file belongs: remove it")
         own = self.config.output_dir / self.folder.resolve().name
         if own.resolve() != self.folder.resolve():
             began = f": {self.endpoints.directory}" if self.endpoints else ""
@@ -114,6 +119,8 @@ class EarlierRun:
                 f"{self.folder} is not in output_dir = {str(self.config.output_dir)!r} as seen from here: go to the "
                 f"directory where the run began{began}"
             )
+        if self.config.name:
+            self.require_in_place(self.config.name)
         home, data_dir = (
             (self.endpoints.prefect_home, self.endpoints.gateway_data_dir) if self.endpoints else (None, None)
         )
@@ -125,6 +132,23 @@ class EarlierRun:
                 "in the folder of its own gateway" if data_dir else "at the endpoint it began at, not in a new gateway"
             )
             raise UsageError(f"--{'' if embedded else 'no-'}embedded: the states of this run are {where}; leave it out")
+
+    def require_in_place(self, name: str) -> None:
+        """Make sure that the run, which has this name, goes on in this folder: it looks for it by its name and owner.
+
+        Raises:
+            UsageError: this one was renamed, or is a copy.
+        """
+        root, identity = self.config.output_dir, str(self.flow_run_id)
+        own = RunFolder.find(root, name, identity)
+        if own is None:
+            back = next((path for path in RunFolder.places(root, name, identity) if not path.exists()), root / identity)
+            raise UsageError(
+                f"{self.folder} was renamed: the run would begin another folder. Rename it back: "
+                f"mv {shlex.quote(str(self.folder))} {shlex.quote(str(back))}"
+            )
+        if own.resolve() != self.folder.resolve():
+            raise UsageError(f"{self.folder} is a copy: this run goes on in {own}. Resume that")
 
     def require_allowed(self, config: FlowConfig, *, allow_drift: bool) -> None:
         """Make sure that what differs from the recorded configuration may, and is meant.
@@ -178,20 +202,10 @@ class EarlierRun:
         return f'To train on, start a new run with model.initial_state_id = "{self.newest_state_id}"'
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    return table
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+def _configuration(record: dict[str, Any], where: str) -> tuple[str, FlowConfig]:
+    """The algorithm and its configuration. Raises UsageError or ConfigError where they cannot be used."""
+    recorded = record["config"]
+    if not isinstance(recorded, dict):
+        raise UsageError(f"{where}: config is no table; restore it from a copy, or start a new run")
+    algorithm = {"algorithm": record["algorithm"]} if "algorithm" in record else {}
+    return parse_config({**recorded, **algorithm}, where=where)

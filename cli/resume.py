@@ -15,13 +15,13 @@ from prefect.flow_engine import run_flow
 from prefect.states import Scheduled
 from rich.console import Console
 
-from cli.earlier_run import EarlierRun
+from cli.earlier_run import WRITTEN_AGAIN, EarlierRun
 from cli.endpoint import endpoint
 from cli.failures import UsageError, interruptible
 from cli.prefect_server import prefect_api
 from cli.run_data import Endpoints, PrefectAt, WhitneyAt
 from cli.terminal import Say, sayer
-from cli.training import FlowCall, show_summary, watch
+from cli.training import FlowCall, show_summary, summary_lines, watch
 from flows import FLOWS
 from flows.checks.drift import ALLOW_DRIFT
 from flows.checks.prepare import check_inputs
@@ -50,8 +50,9 @@ def resume(
     config = earlier.changed(path, overrides)
     if earlier.summary is not None:
         earlier.require_as_it_is(config)
-        sayer(console)(f"{earlier.folder} is finished: nothing to go on with, nothing was allocated")
-        show_summary(earlier.summary, console)
+        told = _summary_told(earlier.folder / "summary.json", earlier.summary)
+        for line in (f"{earlier.folder} is finished: nothing to go on with, nothing was allocated", *told):
+            sayer(console)(line)
         return
     earlier.require_allowed(config, allow_drift=allow_drift)
     earlier.require_resumable(embedded=embedded)
@@ -59,6 +60,15 @@ def resume(
     with interruptible(), _drift_allowed() if allow_drift else ExitStack():
         summary = _retry(earlier, config, console)
     show_summary(summary, console)
+
+
+def _summary_told(path: Path, summary: dict[str, Any]) -> list[str]:
+    try:
+        return list(summary_lines(summary))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{path} is not as a run leaves it: {type(error).__name__} {error}; {WRITTEN_AGAIN}"
+        ) from error
 
 
 def _output_dir(overrides: Sequence[str]) -> Path | None:
@@ -125,7 +135,8 @@ async def _awaiting_retry(earlier: EarlierRun, config: FlowConfig, prefect: Pref
     """The flow run, scheduled as the UI's Retry does it.
 
     Raises:
-        UsageError: that Prefect server does not know it; or it is a deployment's, whose worker would run it, too.
+        UsageError: that Prefect server does not know it; it is a deployment's, whose worker would run it, too; or its
+            folder was renamed.
     """
     async with get_client() as api:
         try:
@@ -140,6 +151,7 @@ async def _awaiting_retry(earlier: EarlierRun, config: FlowConfig, prefect: Pref
             raise UsageError(
                 f"{earlier.folder} is a deployment's run: press Retry on {flow_run.name} in the Prefect UI"
             )
+        earlier.require_in_place(config.name or flow_run.name)
         if config != earlier.config:
             await api.update_flow_run(flow_run.id, parameters={"config": config.model_dump(mode="json")})
         await api.set_flow_run_state(flow_run.id, Scheduled(name="AwaitingRetry"), force=True)

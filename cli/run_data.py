@@ -19,8 +19,10 @@ from typing import Literal, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from filelock import Timeout
+from pydantic import TypeAdapter
 
 from cli.failures import CommandFailedError
+from cli.run_files import read_json
 from tasks.run_folder import RunFolder
 
 PROJECT_DATA = Path(".whitney")
@@ -74,11 +76,16 @@ class Endpoints:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """What stands in a run folder; None for a run that was not started by this command."""
-        try:
-            return cls(**json.loads((folder / ENDPOINTS).read_text(encoding="utf-8")))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
+        """What stands in a run folder; None for a run that was not started by this command.
+
+        Raises:
+            UsageError: the file is damaged. Without it nobody knows where the run's states are.
+        """
+        return read_json(
+            folder / ENDPOINTS,
+            TypeAdapter(cls),
+            "restore it from a copy; or delete it, if PREFECT_API_URL and WHITNEY_BASE_URL name where the run began",
+        )
 
     @property
     def prefect(self) -> PrefectAt | None:
@@ -143,12 +150,14 @@ def leftovers() -> list[Leftover]:
 
 
 def is_at_work(run_folder: Path) -> bool:
-    """Whether an attempt, in whichever process, is at work on the run of this folder."""
+    """Whether an attempt, in whichever process, is known to be at work on the run of this folder."""
     lock = RunFolder(run_folder, "").lock()
     try:
         lock.acquire(timeout=0)
     except Timeout:
         return True
+    except OSError:  # no lock can be had there: an attempt, too, would end at it
+        return False
     lock.release()
     return False
 

@@ -83,26 +83,34 @@ def watch(
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:
     """What a reader wants first: did it learn, and where is what."""
-    say = sayer(console)
+    for line in summary_lines(summary):
+        sayer(console)(line)
+
+
+def summary_lines(summary: dict[str, Any]) -> Iterator[str]:
+    """The same, line by line.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it is not as a run leaves it.
+    """
     if not summary.get("operations", {}).get("optim_step"):
-        say(
+        yield (
             "Warning: no optimizer step was taken; the adapter is the initial one. Why: zero_signal_fraction, "
             "dropped/… and skipped/… in metrics.jsonl"
         )
     if summary.get("stopped"):
-        say(f"Stopped early: {summary['stopped']}")
+        yield f"Stopped early: {summary['stopped']}"
     if best := best_solution(Path(summary["run_folder"])):
-        say(best)
+        yield best
     for when in ("before", "after"):
         if evaluation := summary.get(f"evaluation_{when}"):
-            say(f"Held out {when + ':':<8} {measured(evaluation)}")
-    for line in _bill(summary):
-        say(line)
-    say(f"Run:       {summary['run_folder']}")
-    say(f"Adapter:   {summary['adapter']}")
-    say(f"Artifact:  {summary['artifact_id']} (to start or to teach another run with)")
+            yield f"Held out {when + ':':<8} {measured(evaluation)}"
+    yield from _bill(summary)
+    yield f"Run:       {summary['run_folder']}"
+    yield f"Adapter:   {summary['adapter']}"
+    yield f"Artifact:  {summary['artifact_id']} (to start or to teach another run with)"
     if page := flow_run_page(summary.get("flow_run_id")):
-        say(f"Prefect:   {page}")
+        yield f"Prefect:   {page}"
 
 
 def _bill(summary: dict[str, Any]) -> Iterator[str]:
@@ -123,12 +131,18 @@ def _bill(summary: dict[str, Any]) -> Iterator[str]:
 
 def best_solution(folder: Path) -> str | None:
     """The best solution that test-time training has found, in a line; None where the run searched for none."""
+    path = folder / "best.json"
     try:
-        best = json.loads((folder / "best.json").read_text(encoding="utf-8"))
+        best = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    text = textwrap.shorten(best["solution"], BEST_WIDTH, placeholder=" …")
-    return f"Best:      {best['reward']:.3f} in cycle {best['cycle'] + 1} → {folder / 'best.json'}: {text}"
+    except (OSError, ValueError):
+        return f"Best:      not known: {path} cannot be read"
+    try:
+        text = textwrap.shorten(best["solution"], BEST_WIDTH, placeholder=" …")
+        return f"Best:      {best['reward']:.3f} in cycle {best['cycle'] + 1} → {path}: {text}"
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return f"Best:      not known: {path} is not as a run leaves it"
 
 
 def _recorder(endpoints: Endpoints) -> Listener:
@@ -201,6 +215,6 @@ def _resume_command(folder: str) -> str:
 def _owner(folder: Path) -> str | None:
     try:
         owner = json.loads((folder / "config.json").read_text(encoding="utf-8"))["flow_run_id"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     return str(owner)

@@ -35,11 +35,20 @@ class RunFolder:
             OSError: the folder cannot be made.
         """
         identity = str(flow_run_id)
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
-        candidates = [root / stem, root / f"{stem}-{identity[:8]}", root / f"{stem}-{identity}"]
-        path = next((path for path in candidates if _owner(path) == identity), None)
-        path = path or next(path for path in candidates if _claim(path, identity))
+        path = cls.find(root, name, identity)
+        path = path or next(path for path in cls.places(root, name, identity) if _claim(path, identity))
         return cls(path, identity)
+
+    @classmethod
+    def find(cls, root: Path, name: str, flow_run_id: str) -> Path | None:
+        """The folder of `flow_run_id`; None where `open` would make one."""
+        return next((path for path in cls.places(root, name, flow_run_id) if _owner(path) == flow_run_id), None)
+
+    @staticmethod
+    def places(root: Path, name: str, flow_run_id: str) -> list[Path]:
+        """Where the folder of `flow_run_id` may be, in the order in which it is looked for."""
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
+        return [root / stem, root / f"{stem}-{flow_run_id[:8]}", root / f"{stem}-{flow_run_id}"]
 
     @property
     def adapter_dir(self) -> Path:
@@ -116,11 +125,12 @@ def _latest(rows: Iterable[Mapping[str, Any]], key: str) -> list[Mapping[str, An
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
+    """What a file holds; None where it is not there, or damaged."""
     try:
-        table: dict[str, Any] = orjson.loads(path.read_bytes())
+        table = orjson.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, orjson.JSONDecodeError):
         return None
-    return table
+    return table if isinstance(table, dict) else None
 
 
 def _write_json(path: Path, table: Mapping[str, Any]) -> None:
@@ -144,6 +154,8 @@ def _replace(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
+    except OSError as error:  # of a full disk the error itself names no file, and else the one beside
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         beside.unlink(missing_ok=True)
 

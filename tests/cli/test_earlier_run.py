@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,11 @@ def test_a_run_that_is_not_there_is_told_with_the_places_it_was_looked_for(capsy
 @pytest.mark.parametrize(
     ("record", "told"),
     [
-        ("{", "config.json cannot be read"),
+        ("{", "runs/r/config.json is not as a run leaves it: Invalid JSON"),
+        ("", "runs/r/config.json is not as a run leaves it: Invalid JSON"),
+        ("5", "runs/r/config.json is not as a run leaves it: Input should be"),
+        (f'{{"flow_run_id": "{FLOW_RUN_ID}", "algorithm": "sft", "config": []}}', "config.json: config is no table"),
+        (f'{{"flow_run_id": "{FLOW_RUN_ID}", "config": {{}}}}', "runs/r/config.json: algorithm is missing"),
         ('{"flow_run_id": "x"}', "this run never began; start it again"),
         ('{"flow_run_id": "x", "algorithm": "sft", "config": {}}', "flow_run_id is missing, or no id"),
         (f'{{"flow_run_id": "{FLOW_RUN_ID}", "algorithm": "sft", "config": {{"x": 1}}}}', "unknown field 'x'"),
@@ -69,6 +74,69 @@ def test_a_record_that_cannot_be_gone_on_from_is_told_by_what_it_lacks(
 ) -> None:
     (run_folder() / "config.json").write_text(record)
     assert told in refused("r", capsys=capsys)
+
+
+KNOWN_NOWHERE = {"prefect_api_url": 5, "prefect_home": 7, "whitney_base_url": 3, "gateway_data_dir": 9, "directory": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("states.jsonl", "{}\n", "line 1, is not as a run leaves it: cycle: Field required"),
+        ("states.jsonl", "5\n", "line 1, is not as a run leaves it: Input should be"),
+        (
+            "states.jsonl",
+            '{"cycle": 0, "state_id": "s"}\n{"cycle": 1}\n',
+            "line 2, is not as a run leaves it: state_id",
+        ),
+        ("states.jsonl", '{"cycle": 0, "sta', "line 1, is not as a run leaves it: Invalid JSON"),
+        (
+            "summary.json",
+            "{}",
+            "is not as a run leaves it: KeyError 'run_folder'; restore it from a copy; or delete it",
+        ),
+        ("summary.json", "[]", "is not as a run leaves it: Input should be"),
+        ("summary.json", "null", "is not as a run leaves it: Input should be"),
+        ("summary.json", '{"run_folder": "runs/r"}', "is not as a run leaves it: KeyError 'open_sessions'"),
+        ("summary.json", '{"operations": 5}', "is not as a run leaves it: AttributeError"),
+        ("endpoints.json", "", "is not as a run leaves it: Invalid JSON"),
+        ("endpoints.json", "{}", "is not as a run leaves it: prefect_api_url: Field required"),
+        ("endpoints.json", json.dumps(KNOWN_NOWHERE), "is not as a run leaves it: prefect_api_url: Input should be"),
+    ],
+)
+def test_a_damaged_file_is_told_by_its_name_with_what_is_wrong_and_the_way_out(
+    name: str, text: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_folder() / name).write_text(text)
+    said = refused("r", capsys=capsys)
+    assert f"runs/r/{name}" in said
+    assert told in said
+    assert "restore it from a copy" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["states.jsonl", "summary.json", "endpoints.json", ".lock"])
+def test_a_directory_in_the_place_of_a_file_is_told_by_its_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run_folder()
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).mkdir()
+    said = refused("r", capsys=capsys)
+    assert f"runs/r/{name}" in said
+    assert "is a directory" in said.lower()
+
+
+def test_a_renamed_folder_is_refused_with_the_name_it_had(capsys: pytest.CaptureFixture[str]) -> None:
+    run_folder().rename("runs/q")
+    assert "runs/q was renamed: the run would begin another folder. Rename it back: mv runs/q runs/r\n" in refused(
+        "q", capsys=capsys
+    )
+    Path("runs/r").mkdir()  # another run has taken the name since
+    assert f"mv runs/q runs/r-{FLOW_RUN_ID[:8]}\n" in refused("q", capsys=capsys)
+
+
+def test_a_copied_folder_is_refused_with_the_one_in_which_the_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(run_folder(), "runs/q")
+    assert "runs/q is a copy: this run goes on in runs/r. Resume that\n" in refused("q", capsys=capsys)
 
 
 def test_a_run_that_another_process_trains_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:

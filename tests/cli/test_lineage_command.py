@@ -117,6 +117,7 @@ def test_a_broken_chain_is_said_and_is_status_1(tmp_path: Path, capsys: pytest.C
         ("config.json", '{"flow_run_id": "x"}', "is not as a run leaves it: KeyError 'algorithm'"),
         ("states.jsonl", '{"block": 0}\n', "is not as a run leaves it: KeyError 'cycle'"),
         ("summary.json", '{"redone": {"tokens": 1}}', "is not as a run leaves it: KeyError 'operations'"),
+        ("endpoints.json", '{"directory": 5}', "odd/endpoints.json is not as a run leaves it: prefect_api_url"),
         ("metrics.jsonl", "no json\n", "metrics.jsonl cannot be read: Expecting value"),
     ],
 )
