@@ -36,7 +36,7 @@ def keyless(error: BaseException, *keys: SecretStr) -> BaseException:
         clean = not any(pattern.search(shown) for shown in _views(error) for pattern in patterns)
     except Exception:  # the user's __repr__ may raise anything
         clean = False
-    return error if clean else RuntimeError(told(error, *keys))
+    return error if clean else RuntimeError(told(error, *keys).removeprefix("RuntimeError: "))
 
 
 def told(error: BaseException, *keys: SecretStr) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,36 @@ async def test_what_cannot_pass_through_a_coroutine_is_told_and_the_session_clos
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises((RuntimeError, ValueError), match=said):
         await flows.custom(tiny_config("custom", tmp_path / "runs", build_loss=f"{name}:build_loss", cycles=1))
+    assert {status for _, status in await all_sessions()} == {"closed"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "async def build_loss(sample, cycle, request, ctx):\n    raise BaseException(KEY)",
+            r"build_loss raised BaseException: \[key\]",
+        ),
+        (
+            "def build_loss(sample, cycle, request, ctx):\n    return {'data': [], 'loss_function': KEY}",
+            r"build_loss asked for '\[key\]'",
+        ),
+        (
+            "def build_loss(sample, cycle, request, ctx):\n"
+            "    return {'data': [], 'loss_function': 'importance_sampling', 'loss_config': {'a' * 60: KEY}}",
+            r"a loss_config that is not finite numbers by name, \{'a{60}': '\[key\]'\}",
+        ),
+    ],
+)
+async def test_whichever_way_a_function_gives_the_key_away_the_run_fails_without_it(
+    body: str, said: str, local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"telling_{abs(hash(body))}"
+    (tmp_path / f"{name}.py").write_text(f"import os\nKEY = os.environ['WHITNEY_API_KEY']\n{body}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises((RuntimeError, ValueError), match=said) as failure:
+        await flows.custom(tiny_config("custom", tmp_path / "runs", build_loss=f"{name}:build_loss", cycles=1))
+    assert local.api_key not in "".join(traceback.format_exception(failure.value))
     assert {status for _, status in await all_sessions()} == {"closed"}
 
 

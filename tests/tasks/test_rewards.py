@@ -4,13 +4,23 @@ import sys
 
 import psutil
 import pytest
+from pydantic import SecretStr
 
 from tasks.examples import Example, user
+from tasks.reward_pool import Failed, Job
 from tasks.rewards import Completion, RewardPool, RewardTerm, check_spec, needs_answer, score
 
 GRADERS = '''
 import asyncio, os, re, signal, subprocess, sys, time
+from tasks.builtin_rewards import UnscorableError
 from tasks.rewards import Completion
+
+def telling(completion):
+    match completion.text.split():
+        case "environment", name: return os.environ.get(name)
+        case "unscorable", text: raise UnscorableError(f"cannot score {text}")
+        case "class", text: raise type(f"Error_{text}", (Exception,), {})
+    return completion.text
 
 def length_of_text(completion, *, factor=1.0):
     return factor * len(completion.text)
@@ -306,6 +316,22 @@ async def test_a_pool_serves_several_batches_at_once_and_keeps_their_answers_apa
         term = RewardTerm("graders:length_of_text")
         scores = await asyncio.gather(*(score(batch, [term], pool=pool) for batch in batches))
     assert [batch.total for batch in scores] == [[float(s) for s in range(start, start + 10)] for start in (1, 21, 41)]
+
+
+async def test_what_a_function_says_of_its_surroundings_is_kept_without_the_key(graders, monkeypatch):
+    key = "planted-key-1234"
+    monkeypatch.setenv("WHITNEY_API_KEY", key)
+    monkeypatch.setenv("OTHER_VARIABLE", "kept")
+    texts = ["environment OTHER_VARIABLE", "environment WHITNEY_API_KEY", f"unscorable {key}", f"class {key}", key]
+    jobs = [Job("graders:telling", {}, reply(text)) for text in [*texts, "of a credentials block"]]
+    async with RewardPool(workers=1, keys=[SecretStr("credentials block")]) as pool:
+        said = await pool.texts(jobs)
+        told = await pool.run(jobs[2:3])
+    assert said[:3] == ["kept", None, Failed("cannot score [key]")]
+    assert isinstance(said[3], Failed)
+    assert said[3].reason.startswith("raised Error_[key] at graders.py:")
+    assert said[4:] == ["[key]", "of a [key]"]
+    assert told == ["cannot score [key]"]
 
 
 async def test_built_ins_start_no_process():
