@@ -384,8 +384,11 @@ class WhitneyClient:
 
 
 async def _write(response: httpx.Response, to: Path) -> None:
-    with to.open("wb") as file:
-        async for chunk in response.aiter_bytes():
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())  # or a power cut after the rename leaves an empty file with the good name
+    try:
+        with to.open("wb") as file:
+            async for chunk in response.aiter_bytes():
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut after the rename leaves an empty file with the good name
+    except OSError as error:  # of a full disk the error itself names no file
+        raise OSError(error.errno, error.strerror, str(to)) from error

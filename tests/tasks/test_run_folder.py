@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import math
+import resource
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,6 +53,11 @@ def test_runs_that_open_one_name_at_the_same_moment_get_a_folder_each(tmp_path: 
     assert len({folder.path for folder in folders}) == 16
     for folder, owner in zip(folders, owners, strict=True):
         assert json.loads((folder.path / "config.json").read_text())["flow_run_id"] == owner
+
+
+def test_a_damaged_config_of_another_run_only_makes_its_name_taken(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path, "demo", OTHER).path.joinpath("config.json").write_text("5")
+    assert RunFolder.open(tmp_path, "demo", MINE).path == tmp_path / "demo-0190a1b2"
 
 
 def test_a_name_cannot_lead_out_of_the_root(tmp_path: Path) -> None:
@@ -100,17 +108,21 @@ def test_a_long_list_of_numbers_is_refused_by_name_and_nothing_is_written(tmp_pa
     assert not (folder.path / "samples").exists()
 
 
-def test_a_write_that_fails_half_way_leaves_the_old_file_and_no_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def no_file_may_grow() -> Iterator[None]:
+    """What a full disk is to a process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_a_full_disk_refuses_is_named_and_the_old_one_stays_without_a_rest(tmp_path: Path) -> None:
     folder = RunFolder.open(tmp_path, "demo", MINE)
     folder.write_summary({"accuracy_after": 0.9})
-
-    def full_disk(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full_disk)
-    with pytest.raises(OSError, match="No space left"):
+    with no_file_may_grow(), pytest.raises(OSError, match=f"File too large: '{folder.path}/summary.json'"):
         folder.write_summary({"accuracy_after": 0.1})
     assert json.loads((folder.path / "summary.json").read_text()) == {"accuracy_after": 0.9}
     assert sorted(path.name for path in folder.path.iterdir()) == ["config.json", "summary.json"]

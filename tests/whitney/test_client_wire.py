@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,18 @@ async def test_a_download_that_breaks_late_begins_again_also_as_a_clients_first_
     async with client_on(lambda _: next(answers), time, first_contact_s=15) as client:
         await client.download_artifact("art_1", tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == b"whole"
+
+
+async def test_a_download_that_the_disk_has_no_room_for_names_the_file(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with client_on(lambda _: httpx.Response(200, content=b"whole")) as client:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            with pytest.raises(OSError, match=rf"File too large: '{tmp_path}/.*adapter\.tar\.gz"):
+                await client.download_artifact("art_1", tmp_path / "adapter.tar.gz")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("end", ["final error", "cancelled"])
