@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
 from prefect.exceptions import Abort
 from rich.console import Console
 
 from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
 from cli.interrupts import run_until_interrupted
+from cli.prefect_server import is_up
 from cli.prefect_setup import flow_run_page
 from cli.progress import RunProgress, measured
 from cli.run_data import Endpoints, is_at_work
@@ -23,6 +23,7 @@ from cli.terminal import sayer
 from flows import FLOWS
 from flows.config import FlowConfig
 from tasks.events import Event, Listener, listening
+from whitney.errors import WhitneyError
 from whitney.kept import kept
 
 FlowCall = Coroutine[Any, Any, dict[str, Any]]
@@ -198,14 +199,11 @@ def _obituary(error: Exception, progress: RunProgress, endpoints: Endpoints) -> 
 
 
 def _prefect_is_gone(error: Exception, endpoints: Endpoints) -> str | None:
-    """What to say where Prefect could not be reached, whose own words name no address; None of any other error."""
-    if not isinstance(error, httpx.TransportError) or not endpoints.prefect_api_url:
+    """What to say where Prefect does not answer, whose own words name no address; None where it does, or is not why."""
+    url = endpoints.prefect_api_url
+    if isinstance(error, WhitneyError) or not url or is_up(url):
         return None
-    with suppress(RuntimeError):  # it knows of no request
-        asked, prefect = error.request.url, httpx.URL(endpoints.prefect_api_url)
-        if (asked.host, asked.port) == (prefect.host, prefect.port):
-            return f"Prefect at {endpoints.prefect_api_url} does not answer ({in_words(error)})"
-    return None
+    return f"Prefect at {url} does not answer ({in_words(error)})"
 
 
 def _resume_command(folder: str) -> str:
