@@ -126,6 +126,13 @@ def test_a_damaged_ledger_is_told_at_the_start_by_its_files_name(told: str, tmp_
         Ledger(path)
 
 
+def test_a_row_that_is_no_text_any_more_is_damage(ledger_of_version_1: Path) -> None:
+    Ledger(ledger_of_version_1).close()
+    ledger_of_version_1.write_bytes(ledger_of_version_1.read_bytes().replace(b'{"a": "b"}', b'{"a": "\xff"}'))
+    with pytest.raises(LedgerError, match=r"is damaged \(a row of sessions is not text\)"):
+        Ledger(ledger_of_version_1)
+
+
 def test_a_ledger_that_lacks_a_table_is_refused_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     Ledger(path).close()
