@@ -46,11 +46,14 @@ def unpack_adapter(archive: Path, folder: Path) -> str:
 
     Raises:
         ValueError: as `export`.
+        OSError: it cannot be read, or there is no room to unpack it; names where.
     """
     try:
         with tarfile.open(archive, "r:gz") as tar:
             tar.extractall(folder, filter="data")
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, and not the archive's
+            raise OSError(error.errno, error.strerror, error.filename or str(folder)) from error
         raise ValueError(f"{archive}: not a readable adapter archive: {error}") from error
     weights = folder / ADAPTER_WEIGHTS
     if not weights.is_file():
