@@ -121,6 +121,7 @@ async def require_nothing_tells(folder: Path, flow_run_id: UUID, logged: str, *s
 async def test_the_key_is_nowhere_after_a_failure_that_quoted_it_a_hook_a_retry_a_report_and_the_reaper(
     planted: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="prefect.flow_runs")
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_own_loss.py").write_text(BUILD_LOSS)
     chosen = config(tmp_path, build_loss="my_own_loss:build_loss")
@@ -139,6 +140,7 @@ async def test_the_key_is_nowhere_after_a_failure_that_quoted_it_a_hook_a_retry_
 async def test_the_key_of_a_credentials_block_is_encrypted_at_rest_and_nowhere_else(
     planted: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="prefect.flow_runs")
     block = WhitneyCredentials(base_url=planted.base_url, api_key=KEY)
     await block.save("planted", overwrite=True)
     monkeypatch.delenv("WHITNEY_API_KEY")
