@@ -8,6 +8,7 @@ logs, and all that was logged.
 from __future__ import annotations
 
 import base64
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
