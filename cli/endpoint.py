@@ -111,8 +111,10 @@ def embedded_gateway(model: str, provider: str, *, say: Say, former: Path | None
                 )
             )
         except LaunchError as error:
-            if former is not None and (taken := _taken(data_dir)):  # between the look and the start
-                raise CommandFailedError(f"another process goes on with this run: {taken}") from error
+            if former is not None and _is_taken(data_dir):  # between the look and the start
+                raise CommandFailedError(
+                    f"another process goes on with this run: its gateway works in {data_dir}"
+                ) from error
             raise CommandFailedError(str(error)) from error
         keep(gateway.base_url)
         os.environ.update(zip(VARIABLES, (gateway.base_url, gateway.api_key), strict=True))
@@ -131,14 +133,17 @@ def _wait_until_let_go(data_dir: Path) -> None:
         CommandFailedError: it does not.
     """
     deadline = time.monotonic() + LETTING_GO_S
-    while taken := _taken(data_dir):
+    while _is_taken(data_dir):
         if time.monotonic() > deadline:
-            raise CommandFailedError(taken)
+            raise CommandFailedError(
+                f"a gateway still works in {data_dir}: either another process goes on with this run, or the gateway of "
+                f"one that was killed does not end (its process id is in {data_dir / 'gateway.json'})"
+            )
         time.sleep(LOOK_EVERY_S)
 
 
-def _taken(data_dir: Path) -> str | None:
-    """What to say where another gateway has the data folder; None where none has.
+def _is_taken(data_dir: Path) -> bool:
+    """Whether another gateway has the data folder.
 
     Raises:
         CommandFailedError: it cannot be used at all.
@@ -148,12 +153,12 @@ def _taken(data_dir: Path) -> str | None:
     directory = DataDirectory(data_dir)
     try:
         directory.open()
-    except DataDirectoryTakenError as error:
-        return str(error)
+    except DataDirectoryTakenError:
+        return True
     except DataDirectoryError as error:
         raise CommandFailedError(str(error)) from error
     directory.close()
-    return None
+    return False
 
 
 def _restore(name: str, value: str | None) -> None:
