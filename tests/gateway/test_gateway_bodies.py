@@ -51,7 +51,7 @@ async def test_a_body_in_several_frames_is_one_body() -> None:
 
 @pytest.mark.parametrize(
     ("encoding", "body"),
-    [("zstd", b"not compressed"), ("gzip", b"not compressed"), ("gzip", gzip.compress(b"[1, 2, 3]")[:-9])],
+    [("zstd", b"not compressed"), ("gzip", b"not compressed"), ("gzip", gzip.compress(b"[1, 2, 3]", mtime=0)[:-9])],
 )
 async def test_a_body_that_does_not_decompress_is_refused(encoding: str, body: bytes) -> None:
     with pytest.raises(GatewayError, match=f"does not decompress as {encoding}") as caught:
