@@ -33,11 +33,11 @@ from whitney.settings import WhitneySettings
 from whitney.types import CreateRun, Session
 
 ROOT = Path(__file__).resolve().parents[2]
-TTL_S = 9.0  # a session beats every 3 s; the gateway itself would end it after 9 s
+TTL_S = 15.0  # a session beats every 5 s; the gateway itself would end it after 15 s
 SILENCE_S = 3.0
-BOUND_S = 6.0  # two pauses between beats: what SILENCE_S comes to here
+BOUND_S = 10.0  # two pauses between beats: what SILENCE_S comes to here
 INTERVAL_S = 0.5
-BLOCKED_S = 11.0
+BLOCKED_S = 18.0
 PATIENCE_S = 90.0
 T = TypeVar("T")
 
