@@ -92,6 +92,7 @@ async def everything_answered(flow_run_id: UUID) -> bytes:
     """What the API says of the scenario: flow runs with parameters and labels, task runs, logs, artifacts, events."""
     async with get_client() as api:
         answers = [
+            await api.read_flow_run(flow_run_id),  # the session may have left more than one page of others
             *await api.read_flow_runs(limit=200),
             *await api.read_task_runs(limit=200),
             *await api.read_logs(),
