@@ -33,7 +33,7 @@ from benchmarks.surroundings import prefect_server  # first: it sets what Prefec
 # isort: split
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.settings import get_current_settings
-from prefect.states import Crashed, Scheduled
+from prefect.states import AwaitingRetry, Crashed, Scheduled
 
 import flows
 from benchmarks.chaos.configs import ALGORITHMS, config, teaching
@@ -212,7 +212,7 @@ class Crowd:
             flow = flows.FLOWS[one.algorithm]
             for hook in flow.on_crashed_hooks:
                 hook(flow, self._api.read_flow_run(one.flow_run_id), crashed)
-            self._api.set_flow_run_state(one.flow_run_id, Scheduled(name="AwaitingRetry"), force=True)
+            self._api.set_flow_run_state(one.flow_run_id, AwaitingRetry(), force=True)
         return left
 
 

@@ -15,7 +15,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.flow_engine import run_flow
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-from prefect.states import Scheduled
+from prefect.states import AwaitingRetry
 
 import flows
 
@@ -31,7 +31,7 @@ async def live(flow_run_id: UUID, algorithm: str) -> None:
             state: State[Any] = await running
             if state.is_completed():
                 return
-            await api.set_flow_run_state(flow_run_id, Scheduled(name="AwaitingRetry"), force=True)
+            await api.set_flow_run_state(flow_run_id, AwaitingRetry(), force=True)
 
 
 async def main() -> None:

@@ -82,7 +82,7 @@ class RunProgress:
             self._adopt(int(facts["cycle"]) + 1)
         elif event.kind == "exported":
             self.say(f"Adapter in {facts['path']}")
-        elif event.kind in ("closing", "closed"):
+        elif event.kind in ("closing", "verdict"):
             self.say(str(facts["message"]))
 
     def _prepared(self, facts: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
 from prefect.flow_engine import run_flow
-from prefect.states import Scheduled
+from prefect.states import AwaitingRetry
 from rich.console import Console
 
 from cli.earlier_run import WRITTEN_AGAIN, EarlierRun
@@ -26,6 +26,7 @@ from flows import FLOWS
 from flows.checks.drift import ALLOW_DRIFT
 from flows.checks.prepare import check_inputs
 from flows.config import FlowConfig
+from flows.load_config import with_overrides
 from tasks.credentials import settings_for
 from whitney.client import WhitneyClient
 from whitney.errors import NoEndpointError, NotFoundError
@@ -57,7 +58,7 @@ def resume(
     earlier.require_allowed(config, allow_drift=allow_drift)
     earlier.require_resumable(embedded=embedded)
     check_inputs(earlier.algorithm, config)
-    with interruptible(), _drift_allowed() if allow_drift else ExitStack():
+    with interruptible(), _drift_allowed() if allow_drift else nullcontext():
         summary = _retry(earlier, config, console)
     show_summary(summary, console)
 
@@ -73,8 +74,8 @@ def _summary_told(path: Path, summary: dict[str, Any]) -> list[str]:
 
 def _output_dir(overrides: Sequence[str]) -> Path | None:
     """Where a run is looked for by its name: as `--set output_dir=…` says."""
-    values = [text for key, _, text in (one.partition("=") for one in overrides) if key.strip() == "output_dir"]
-    return Path(values[-1].strip().strip("\"'")) if values else None
+    named = with_overrides({}, overrides).get("output_dir")
+    return Path(named) if isinstance(named, str) else None
 
 
 def _retry(earlier: EarlierRun, config: FlowConfig, console: Console) -> dict[str, Any]:
@@ -154,7 +155,7 @@ async def _awaiting_retry(earlier: EarlierRun, config: FlowConfig, prefect: Pref
         earlier.require_in_place(config.name or flow_run.name)
         if config != earlier.config:
             await api.update_flow_run(flow_run.id, parameters={"config": config.model_dump(mode="json")})
-        await api.set_flow_run_state(flow_run.id, Scheduled(name="AwaitingRetry"), force=True)
+        await api.set_flow_run_state(flow_run.id, AwaitingRetry(), force=True)
         return await api.read_flow_run(flow_run.id)
 
 

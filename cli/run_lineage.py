@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Self
 from cli.columns import columns
 from cli.failures import UsageError
 from cli.run_data import Endpoints
+from cli.run_files import TABLE, read_json, read_lines
 from tasks.lineage import (
     Link,
     Redone,
@@ -32,6 +32,7 @@ from whitney.settings import WhitneySettings, local_gateway, resolve_settings
 from whitney.types import RunUsage
 
 PATIENCE_S = 15.0
+RESTORE = "restore it from a copy"
 HEAD = ("CYCLE", "STATE", "FROM", "RUN", "ATTEMPT", "OPERATIONS", "TOKENS")
 
 Row = dict[str, float]
@@ -63,11 +64,12 @@ class RunLineage:
         Raises:
             UsageError: a file cannot be read, or is not as a run writes it.
         """
+        states = read_lines(folder / "states.jsonl", TABLE, RESTORE)
+        metrics = read_lines(folder / "metrics.jsonl", TABLE, RESTORE)
+        summary = read_json(folder / "summary.json", TABLE, RESTORE)
+        config = read_json(folder / "config.json", TABLE, RESTORE) or {}
         try:
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            states, metrics = _lines(folder / "states.jsonl"), _lines(folder / "metrics.jsonl")
-            summary = _lines(folder / "summary.json", whole=True)
-            parts = summary[0].get("beside_blocks") if summary else None
+            parts = summary.get("beside_blocks") if summary else None
             return cls(
                 folder=folder,
                 algorithm=config["algorithm"],
@@ -76,11 +78,9 @@ class RunLineage:
                 links=chain(states, metrics),
                 metrics=metrics,
                 beside=None if parts is None else [(part["attempt"], part) for part in parts],
-                redone_on_record=_redone_in(summary[0]) if summary else None,
+                redone_on_record=_redone_in(summary) if summary else None,
             )
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{folder}: {error}") from error
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{folder} is not as a run leaves it: {type(error).__name__} {error}") from error
 
     def with_bill(self) -> Self:
@@ -180,7 +180,7 @@ class RunLineage:
             lines.append(f"unbroken: each of {cycles} cycle{'' if cycles == 1 else 's'} is in the chain once")
         lines.append(f"blocks:   {told(self.blocks)}")
         if self.beside is not None:
-            lines.append(f"beside:   {told(summed(usage_of(row) for _, row in self.beside))} (evaluations, export)")
+            lines.append(f"others:   {told(summed(usage_of(row) for _, row in self.beside))} (evaluations, export)")
         if self.billed is None or (beyond := self.beyond) is None:
             if again := self.redone_on_record:
                 counted = f"{again['operations']:,} operations, {again['tokens']:,} tokens"
@@ -191,7 +191,7 @@ class RunLineage:
         if self.beside is not None:
             lines.append(f"redone:   {beyond}")
         else:
-            lines.append(f"beyond:   {beyond}: evaluations, and what was begun and not saved; the run has not ended")
+            lines.append(f"the rest: {beyond}: evaluations, and what was begun and is not saved; the run has not ended")
         if self.overdrawn:
             lines.append("WRONG: the folder records more than was billed: it is not of this endpoint, or was changed")
         return lines
@@ -249,14 +249,3 @@ def _redone_in(summary: dict[str, Any]) -> dict[str, Any] | None:
 
 def _counts(usage: RunUsage) -> list[int]:
     return [*usage.operations.values(), usage.prefill_tokens, usage.sampled_tokens, usage.trained_tokens]
-
-
-def _lines(path: Path, *, whole: bool = False) -> list[dict[str, Any]]:
-    """The objects of a JSONL file, or the one of a JSON file (`whole`); none where the run has not written it yet."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        return [json.loads(text)] if whole else [json.loads(line) for line in text.split("\n") if line]
-    except FileNotFoundError:
-        return []
-    except ValueError as error:
-        raise ValueError(f"{path.name} cannot be read: {error}") from error

@@ -14,7 +14,7 @@ from algorithms import completion_logprobs, completion_topk
 from flows.config import TeacherConfig
 from flows.durable.attempt import Attempt
 from flows.durable.cycles import Cycle
-from flows.durable.session_scope import RunSpec
+from flows.durable.run_spec import RunSpec
 from flows.lifecycle import inner_flow
 from tasks.operations import current_sampler, in_order, logprobs
 from tasks.run import Run

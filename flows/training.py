@@ -10,6 +10,7 @@ from prefect.logging import get_run_logger
 from flows.config import FlowConfig
 from flows.durable.attempt import Attempt
 from flows.durable.begin import begin_attempt
+from flows.durable.finish import finish
 from flows.durable.lineage import require_measured_at
 from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.durable.stopping import stop_reason
@@ -51,4 +52,4 @@ async def train(
             after = await evaluate(attempt, "after", start, measure)
             adapter = await export(attempt, start)
             require_measured_at(start, after, adapter)
-            return await attempt.finish(before, after, adapter)
+            return await finish(attempt, before, after, adapter)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +59,15 @@ class GatewayProcess:
         if self.process.poll() is None:
             self.process.kill()
         return self.process.wait()
+
+    def set_faults(self, *faults: Mapping[str, Any]) -> None:
+        """These scripted faults from now on and no others, counted from 0; of a gateway that was started with some.
+
+        Raises:
+            LaunchError: as `read_faults_again`.
+        """
+        _write_script(self.data_dir, faults)
+        self.read_faults_again()
 
     def read_faults_again(self, patience_s: float = 20.0) -> None:
         """Have it read its faults file anew (SIGHUP), and wait until the script that is in it now counts.
@@ -133,6 +142,7 @@ def start_gateway(
     models: Sequence[str] = ("tiny",),
     port: int = 0,
     extra_args: Sequence[str] = (),
+    faults: Sequence[Mapping[str, Any]] | None = None,
     timeout_s: float = 60.0,
     own_session: bool = True,
     end_with_parent: bool = True,
@@ -145,6 +155,7 @@ def start_gateway(
         models: as `--model`.
         port: as `--port`; 0 takes a free one.
         extra_args: further command line arguments.
+        faults: scripted faults (`gateway.faults`), which `set_faults` exchanges; None: it is not to be faulty at all.
         timeout_s: how long it may take to listen.
         own_session: keep a terminal's Ctrl-C from it, so that its client can close its sessions before it goes.
         end_with_parent: stop it when this process ends, even by SIGKILL; on Linux, when the calling thread ends.
@@ -152,8 +163,11 @@ def start_gateway(
     Raises:
         LaunchError: it ended, or did not listen in time.
     """
+    data_dir = made(data_dir)
     arguments = ("--provider", provider, "--model", *models, *extra_args)
-    launch = Launch(made(data_dir), arguments, timeout_s, own_session, end_with_parent)
+    if faults is not None:
+        arguments += ("--faults", str(_write_script(data_dir, faults)))
+    launch = Launch(data_dir, arguments, timeout_s, own_session, end_with_parent)
     gateway = launch.wait_until_listening(launch.spawn(port))
     try:
         yield gateway
@@ -189,6 +203,12 @@ def _wait_until_listening(process: subprocess.Popen[bytes], data_dir: Path, log:
                 return base_url
         time.sleep(_LOOK_EVERY_S)
     raise LaunchError(f"the gateway did not listen within {timeout_s:g} s; its log ends:\n{_tail(log)}")
+
+
+def _write_script(data_dir: Path, faults: Sequence[Mapping[str, Any]]) -> Path:
+    script = data_dir / "faults.json"
+    script.write_text(json.dumps({"faults": list(faults)}), encoding="utf-8")
+    return script
 
 
 def _faults_read(notice: Path) -> dict[str, Any]:

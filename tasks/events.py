@@ -21,7 +21,7 @@ EventKind = Literal[
     "block_saved",
     "exported",
     "closing",
-    "closed",
+    "verdict",
     "session_closed",
     "finished",
 ]
@@ -35,7 +35,7 @@ class Event:
     train, heldout, folder; session_requested: nothing, from here on something may be billed; session_created:
     session_id; session_opened: session_id, run_id of what is trained; evaluated: when ("before" | "after"), accuracy,
     loss, …; cycle: cycle (0-based), cycles, metrics; block_saved: cycle, state_id; exported: path, sha256; closing:
-    message, how far a bad end has come; closed: message, closed, its verdict; session_closed: session_id, after
+    message, how far a bad end has come; verdict: message, closed, how it came out; session_closed: session_id, after
     whichever end; finished: the summary.
     """
 

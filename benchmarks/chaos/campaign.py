@@ -89,14 +89,18 @@ class Campaign:
 
     def _serve(self, number: int) -> None:
         folder = self._folder / f"stand-{number}"
-        with Stand(folder) as stand, get_client(sync_client=True) as api:
-            player = Player(api, stand, folder)
+        try:
+            with Stand(folder) as stand, get_client(sync_client=True) as api:
+                player = Player(api, stand, folder)
+                while (job := self._jobs.get()) is not None:
+                    work, future = job
+                    try:
+                        future.set_result(work(player))
+                    except Exception as error:
+                        future.set_exception(error)
+        except Exception as error:  # a stand that does not come up: who waits for a scenario must hear of it
             while (job := self._jobs.get()) is not None:
-                work, future = job
-                try:
-                    future.set_result(work(player))
-                except BaseException as error:
-                    future.set_exception(error)
+                job[1].set_exception(error)
 
     def _submit(self, work: Job) -> Future[Any]:
         future: Future[Any] = Future()

@@ -21,8 +21,7 @@ from benchmarks.chaos.runner import Attempt, Runner, StuckError, journal
 from benchmarks.chaos.scenario import CRASH, Scenario
 from benchmarks.chaos.stand import Stand
 from benchmarks.chaos.verdict import Verdict, judge
-from whitney.labels import FLOW_RUN
-from whitney.lifecycle import close_sessions
+from tasks.reaping import ask_prefect, reap_sessions
 from whitney.settings import WhitneySettings
 
 MOST_ATTEMPTS = 6
@@ -119,7 +118,7 @@ class Player:
             return  # the next attempt does it
         if first and ending == "reaped":
             settings = WhitneySettings(base_url=order.base_url, api_key=SecretStr(order.api_key))
-            close_sessions(settings, label=(FLOW_RUN, str(order.flow_run_id)))
+            reap_sessions(settings, ask_prefect)
         if first and ending == "truncated":
             self._truncate_newest_state(order)
         left = [session for session, status in self._evidence(order).sessions if status != "closed"]

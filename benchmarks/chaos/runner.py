@@ -17,7 +17,7 @@ from uuid import UUID
 import orjson
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun, State
-from prefect.states import Cancelled, Cancelling, Crashed, Pending, Scheduled
+from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Pending, Scheduled
 
 import flows
 from benchmarks.chaos.child import Order, run_attempt, run_hook
@@ -88,7 +88,7 @@ class Runner:
 
     def press_retry(self, flow_run_id: UUID) -> None:
         """What the UI's button posts."""
-        self._api.set_flow_run_state(flow_run_id, Scheduled(name="AwaitingRetry"), force=True)
+        self._api.set_flow_run_state(flow_run_id, AwaitingRetry(), force=True)
 
     def start(self, order: Order) -> Attempt:
         """Pick the flow run up, and start its process."""

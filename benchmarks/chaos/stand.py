@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -20,15 +19,11 @@ class Stand:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._script = folder / "faults.json"
-        self._lines: list[dict[str, Any]] = []
         self._stack = ExitStack()
         self.gateway: GatewayProcess
         self.exits: list[int] = []
 
     def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._write([])
         self._start(0)
         return self
 
@@ -37,8 +32,7 @@ class Stand:
 
     def script(self, lines: Sequence[dict[str, Any]]) -> None:
         """These faults from now on, everything counted from 0."""
-        self._write(list(lines))
-        self.gateway.read_faults_again()
+        self.gateway.set_faults(*lines)
 
     def look(self) -> None:
         """If the gateway has ended, start it again, as whatever watches over a service does."""
@@ -46,8 +40,7 @@ class Stand:
         if code is None:
             return
         self.exits.append(code)
-        # A crash that has happened must not happen again; nor does a script that is read anew know what has fired.
-        self._write([])
+        # Without a fault: a script that is read anew does not know what has fired.
         self._start(urlsplit(self.gateway.base_url).port or 0)
 
     @property
@@ -67,13 +60,9 @@ class Stand:
             connection.row_factory = sqlite3.Row
             yield connection
 
-    def _write(self, lines: list[dict[str, Any]]) -> None:
-        self._lines = lines
-        self._script.write_text(json.dumps({"faults": lines}), encoding="utf-8")
-
     def _start(self, port: int) -> None:
         self._stack.close()
-        options = ["--deterministic", "--threads", "1", "--faults", str(self._script)]
+        options = ["--deterministic", "--threads", "1"]
         self.gateway = self._stack.enter_context(
-            start_gateway(self._folder / "gateway", port=port, extra_args=options, timeout_s=180)
+            start_gateway(self._folder / "gateway", port=port, extra_args=options, faults=[], timeout_s=180)
         )

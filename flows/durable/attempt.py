@@ -9,41 +9,38 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from filelock import FileLock
 from prefect.logging import get_run_logger
 
 from flows.checks.prepared import Prepared
 from flows.durable.earlier import give_way
-from flows.durable.lineage import delete_old_states, redone_in, require_next
-from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Row, Start
-from flows.durable.session_scope import POLICY, RunSpec, SessionScope
-from flows.durable.summary import summarize
+from flows.durable.lineage import delete_old_states, require_next
+from flows.durable.outcome import Block, BlockOutcome, Row, Start
+from flows.durable.run_spec import RunSpec
+from flows.durable.session_scope import POLICY, SessionScope
 from tasks.events import emit
 from tasks.report import Report
 from tasks.rewards import RewardPool
 from tasks.run import Run
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
-from whitney.errors import WhitneyError
-from whitney.labels import FLOW_RUN
-from whitney.types import Session
 
 
 class Attempt:
     """What a training flow and its subflows share. No `__dict__`: Prefect stores its name where it is a parameter."""
 
     __slots__ = (
-        "_began",
         "_lock",
-        "_report",
+        "began",
         "chain",
         "client",
         "config",
         "folder",
         "inputs",
         "pool",
+        "report",
         "rows",
         "scope",
         "stopped",
@@ -62,8 +59,8 @@ class Attempt:
         self.chain: list[BlockOutcome] = []
         self.stopped: str | None = None
         self._lock = lock
-        self._report = Report(inputs.algorithm, config.cycles, folder.path.name)
-        self._began = time.monotonic()
+        self.report = Report(inputs.algorithm, config.cycles, folder.path.name)
+        self.began = time.monotonic()
 
     async def __aenter__(self) -> Self:
         return self
@@ -147,51 +144,15 @@ class Attempt:
         self.rows += outcome.rows
         self.chain.append(outcome)
         if outcome.run_id in {run.run_id for run in self.scope.runs.values()}:
-            self._write_blocks()
+            self.write_blocks()
             await delete_old_states(self.client, self.chain, self.config.keep_states)
-            await self._report.update(self.rows)
+            await self.report.update(self.rows)
         # Of one that is adopted all that has been done; writing block after block again, a kill would leave the folder
         # with fewer of them than there are.
         emit("block_saved", cycle=outcome.cycle, state_id=outcome.state_id)
         return outcome
 
-    def _write_blocks(self) -> None:
+    def write_blocks(self) -> None:
         """metrics.jsonl and states.jsonl: one row a cycle, one row a block, after however many attempts."""
         self.folder.write_metrics(self.rows)
         self.folder.write_states([one.model_dump(exclude={"rows"}) for one in self.chain])
-
-    async def _sessions(self) -> list[Session] | None:
-        """This flow run's sessions, of every attempt, open or closed; None when the endpoint does not say."""
-        try:
-            return await self.client.list_sessions(label=(FLOW_RUN, self.scope.flow_run_id))
-        except WhitneyError as error:  # everything is trained, exported and closed: not worth failing for
-            get_run_logger().warning("cannot tell what was billed, nor whether a session is still open: %s", error)
-            return None
-
-    async def finish(
-        self, before: EvaluationOutcome | None, after: EvaluationOutcome | None, adapter: ExportOutcome
-    ) -> dict[str, Any]:
-        """Close the session, then write and publish the summary."""
-        await self.scope.close()
-        sessions = await self._sessions()
-        summary = {
-            **summarize(self.inputs.algorithm, self.config, self.rows, before=before, after=after, adapter=adapter),
-            "run_folder": str(self.folder.path),
-            "flow_run_id": self.scope.flow_run_id,
-            "attempt": self.scope.attempt,
-            "stopped": self.stopped,
-            "state_id": self.chain[-1].state_id,
-            "seconds": round(time.monotonic() - self._began, 1),
-            "open_sessions": None if sessions is None else sum(session.status == "open" for session in sessions),
-            "redone": None if sessions is None else redone_in(sessions, self.chain, before, after, adapter).as_json(),
-        }
-        if not summary["operations"].get("optim_step"):
-            get_run_logger().warning(
-                "no optimizer step was taken, the adapter is as it began: see zero_signal_fraction, dropped/… and "
-                "skipped/… in metrics.jsonl"
-            )
-        self._write_blocks()
-        self.folder.write_summary(summary)
-        await self._report.publish(summary, self.rows)
-        emit("finished", **summary)
-        return summary

@@ -13,15 +13,14 @@ from filelock import FileLock, Timeout
 from prefect.client.orchestration import get_client
 from prefect.exceptions import Abort
 
+from flows.closing import end_sessions
 from flows.config import ConfigError
 from flows.durable.session_scope import SessionScope
 from flows.durable.telling import warn
-from flows.lifecycle import HOOK_DEADLINE_S, tell
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.errors import WhitneyError
 from whitney.labels import FLOW_RUN
-from whitney.lifecycle import close_sessions, could_not_list
 
 # An earlier attempt whose run has been cancelled notices at its next answer, then closes its session.
 HANDOVER_S = 120.0
@@ -71,19 +70,14 @@ async def _end_earlier_attempts(client: WhitneyClient, flow_run_id: str, attempt
     Of this attempt too: nothing is open yet that this process has opened, and a run that was suspended and resumed has
     the same number. One that cannot be closed is told, and does not stop this attempt: the reaper goes on trying.
     """
-    try:
-        verdicts = await asyncio.to_thread(
-            close_sessions,
-            client.settings,
-            label=(FLOW_RUN, flow_run_id),
-            attempts_up_to=attempt,
-            deadline_s=HOOK_DEADLINE_S,
-        )
-    except WhitneyError as error:
-        tell(could_not_list(flow_run_id, str(error)), closed=False)
-        return
-    for verdict in verdicts:
-        tell(f"left by an earlier attempt: {verdict.message}", closed=verdict.closed)
+    await asyncio.to_thread(
+        end_sessions,
+        client.settings,
+        flow_run_id,
+        label=(FLOW_RUN, flow_run_id),
+        attempts_up_to=attempt,
+        whose="left by an earlier attempt: ",
+    )
 
 
 async def give_way(error: BaseException | None, scope: SessionScope) -> None:

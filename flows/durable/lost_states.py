@@ -9,30 +9,19 @@ children are set to Crashed, which Prefect answers with new ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
-from uuid import UUID
 
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterParentFlowRunId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
-from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Crashed
 
 from algorithms.puct import Buffer
 from flows.config import ConfigError
+from flows.durable.children import Child, completed_children
 from flows.durable.outcome import BlockOutcome, EvaluationOutcome, ExportOutcome
 from flows.durable.telling import warn
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.errors import NotFoundError
-
-PAGE = 200
 
 
 class Problem(StrEnum):
@@ -43,14 +32,6 @@ class Problem(StrEnum):
     FORGOTTEN = "goes with a buffer of solutions that is missing from the run folder, or not as it was saved"
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
-    """A completed child of the flow run, and what it returned."""
-
-    flow_run_id: UUID
-    outcome: Any
-
-
 async def revoke_lost_blocks(client: WhitneyClient, folder: RunFolder) -> None:
     """Make sure that the newest block a Retry will adopt can be gone on from.
 
@@ -58,7 +39,7 @@ async def revoke_lost_blocks(client: WhitneyClient, folder: RunFolder) -> None:
         ConfigError: none can: the states have expired or were deleted. Or a finished block's result cannot be read.
         WhitneyError: the endpoint cannot be asked.
     """
-    children = await _completed_children(folder.flow_run_id)
+    children = await completed_children(folder.flow_run_id)
     if any(isinstance(child.outcome, ExportOutcome) for child in children):
         return  # all is trained and exported: no state is needed any more
     blocks = sorted(
@@ -105,30 +86,6 @@ def _is_remembered(folder: RunFolder, outcome: BlockOutcome) -> bool:
         return saved is not None and Buffer.from_json(saved).fingerprint == outcome.carry["fingerprint"]
     except (AttributeError, KeyError, TypeError, ValueError):  # whatever stands in that file, it is no buffer
         return False
-
-
-async def _completed_children(flow_run_id: str) -> list[Child]:
-    wanted = FlowRunFilter(
-        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[UUID(flow_run_id)]),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.COMPLETED])),
-    )
-    runs: list[FlowRun] = []
-    async with get_client() as api:
-        while page := await api.read_flow_runs(flow_run_filter=wanted, limit=PAGE, offset=len(runs)):
-            runs += page
-    return [Child(run.id, await _outcome(run)) for run in runs if run.state is not None and run.state.data is not None]
-
-
-async def _outcome(run: FlowRun) -> Any:
-    assert run.state is not None
-    try:
-        return await run.state.aresult(retry_result_failure=False)
-    except Exception as error:
-        raise ConfigError(
-            f"{run.name} is finished, and its result cannot be read here ({type(error).__name__}: {error}): press "
-            "Retry where the run began, or give its workers a result storage they share "
-            "(PREFECT_DEFAULT_RESULT_STORAGE_BLOCK)"
-        ) from error
 
 
 async def _revoke(

@@ -2,7 +2,7 @@
 
 Opened late: a Retry whose blocks are all adopted, and a run whose input is wrong, allocate nothing.
 Closed always: on the normal path by `close`, on an exception by `abandon`, and — when this process is gone — by the
-hook of `flows.lifecycle`.
+hook of `flows.closing`.
 """
 
 from __future__ import annotations
@@ -10,54 +10,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
 
-from flows.lifecycle import HOOK_DEADLINE_S, tell, tell_progress
+from flows.closing import end_sessions
+from flows.durable.run_spec import RunSpec
 from tasks.events import emit
 from tasks.run import Meter, Run
 from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
-from tasks.verdicts import publish_verdicts
 from whitney.client import WhitneyClient
-from whitney.errors import EndpointLostError, WhitneyError
 from whitney.heartbeat import beat
 from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_FLOW_RUN
-from whitney.lifecycle import Verdict, close_sessions, could_not_close
-from whitney.types import CreateRun, Initial, LoraConfig
 
 POLICY = "policy"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
-    """What a run is created from: model, adapter shape, and the weights it starts with (default: the base model's)."""
-
-    provider: str
-    model: str
-    rank: int
-    alpha: float
-    seed: int
-    role: str = "policy"
-    state_id: str | None = None
-    artifact_id: str | None = None
-    with_optimizer: bool = False
-
-    def request(self, create_key: str) -> CreateRun:
-        """The body of POST …/runs."""
-        weights = self.state_id or self.artifact_id
-        return CreateRun.model_validate(
-            {
-                "create_key": create_key,
-                "provider": self.provider,
-                "model": self.model,
-                "role": self.role,
-                "lora": LoraConfig(rank=self.rank, alpha=self.alpha, seed=self.seed),
-                "initial": Initial(state_id=self.state_id, artifact_id=self.artifact_id) if weights else None,
-                "with_optimizer": self.with_optimizer,
-            }
-        )
 
 
 class SessionScope:
@@ -149,25 +115,12 @@ class SessionScope:
         if not self._requested:
             return
         await self._stack.aclose()
-        try:
-            verdicts = await asyncio.to_thread(
-                close_sessions,
-                self._client.settings,
-                label=(CREATE_KEY, self.create_key),
-                attempts_up_to=self.attempt,
-                deadline_s=HOOK_DEADLINE_S,
-                on_progress=tell_progress,
-            )
-        except WhitneyError as error:  # told, not raised: it must not hide why the run is being abandoned
-            known = ", ".join(self._sessions.values())
-            name = known or f"the session labelled {CREATE_KEY}={self.create_key}"
-            if isinstance(error, EndpointLostError):
-                message = f"{name} is still open, on a gateway that has ended and bills nothing; going on closes it"
-            else:
-                message = could_not_close(name, str(error))
-            verdicts = [Verdict(name, False, {}, 0.0, message)]
-        else:
+        closed = await asyncio.to_thread(
+            end_sessions,
+            self._client.settings,
+            self.flow_run_id,
+            label=(CREATE_KEY, self.create_key),
+            attempts_up_to=self.attempt,
+        )
+        if closed:
             self._sessions, self._requested = {}, False
-        for verdict in verdicts:
-            tell(verdict.message, closed=verdict.closed, session_id=verdict.session_id)
-        await asyncio.to_thread(publish_verdicts, self.flow_run_id, verdicts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +90,9 @@ def test_an_id_that_is_none_says_what_one_looks_like(text: str, said: str) -> No
     with pytest.raises(ValueError, match=r"is no|has no") as raised:
         Scenario.parse(text)
     assert said in str(raised.value)
+
+
+def test_a_stand_that_does_not_come_up_is_heard_of_and_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "stand-0").write_text("a file, where its folder should be")
+    with Campaign(tmp_path, stands=1) as campaign, pytest.raises(NotADirectoryError):
+        campaign.run([Scenario("grpo", 1)])

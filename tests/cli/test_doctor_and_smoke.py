@@ -68,10 +68,8 @@ def test_smoke_finds_an_endpoint_whose_losses_are_means(
 def test_smoke_finds_an_endpoint_that_drops_loss_config_by_every_check_of_it(
     provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = tmp_path / "faults.json"
-    script.write_text('{"faults": [{"action": "drop_loss_config", "times": 1000}]}')
-    arguments = ["--faults", str(script)]
-    with start_gateway(tmp_path / "data", provider=provider, models=("tiny",), extra_args=arguments) as gateway:
+    dropped = {"action": "drop_loss_config", "times": 1000}
+    with start_gateway(tmp_path / "data", provider=provider, faults=[dropped]) as gateway:
         monkeypatch.setenv("WHITNEY_BASE_URL", gateway.base_url)
         monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
         assert run_command(["smoke"]) == 1
@@ -83,10 +81,8 @@ def test_smoke_finds_an_endpoint_that_drops_loss_config_by_every_check_of_it(
 def test_smoke_that_is_refused_half_way_has_failed_closes_its_session_and_says_how_to_make_sure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = tmp_path / "faults.json"
-    script.write_text('{"faults": [{"action": "status", "status": 401, "route": "create_run"}]}')
-    arguments = ["--faults", str(script)]
-    with start_gateway(tmp_path / "data", models=("tiny",), extra_args=arguments) as gateway:
+    refusal = {"action": "status", "status": 401, "route": "create_run"}
+    with start_gateway(tmp_path / "data", faults=[refusal]) as gateway:
         monkeypatch.setenv("WHITNEY_BASE_URL", gateway.base_url)
         monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
         assert run_command(["smoke"]) == 1

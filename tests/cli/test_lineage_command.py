@@ -113,12 +113,12 @@ def test_a_broken_chain_is_said_and_is_status_1(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("config.json", "{", "Expecting property name"),
+        ("config.json", "{", "config.json is not as a run leaves it"),
         ("config.json", '{"flow_run_id": "x"}', "is not as a run leaves it: KeyError 'algorithm'"),
         ("states.jsonl", '{"block": 0}\n', "is not as a run leaves it: KeyError 'cycle'"),
         ("summary.json", '{"redone": {"tokens": 1}}', "is not as a run leaves it: KeyError 'operations'"),
         ("endpoints.json", '{"directory": 5}', "odd/endpoints.json is not as a run leaves it: prefect_api_url"),
-        ("metrics.jsonl", "no json\n", "metrics.jsonl cannot be read: Expecting value"),
+        ("metrics.jsonl", "no json\n", "metrics.jsonl, line 1, is not as a run leaves it: Invalid JSON"),
     ],
 )
 def test_a_folder_that_no_run_has_left_is_a_mistake(

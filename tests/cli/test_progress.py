@@ -79,7 +79,7 @@ def test_a_session_that_was_asked_for_may_be_billed_before_its_id_is_known_and_i
 def test_what_is_left_of_an_earlier_attempt_is_told_and_is_none_of_this_ones_doing() -> None:
     text, progress = told(
         Event("closing", {"message": "waiting for run run_a: cancelling, 4 s"}),
-        Event("closed", {"message": "left by an earlier attempt: session ses_a closed", "closed": True}),
+        Event("verdict", {"message": "left by an earlier attempt: session ses_a closed", "closed": True}),
     )
     assert text == "waiting for run run_a: cancelling, 4 s\nleft by an earlier attempt: session ses_a closed\n"
     assert not progress.allocated

@@ -226,9 +226,8 @@ def test_once_a_session_is_open_no_failure_is_called_the_users_mistake(
 def test_a_run_that_is_refused_after_its_session_was_opened_has_failed(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = tmp_path / "faults.json"
-    script.write_text('{"faults": [{"action": "status", "status": 401, "route": "create_run"}]}')
-    with start_gateway(tmp_path / "data", models=("tiny",), extra_args=["--faults", str(script)]) as gateway:
+    refusal = {"action": "status", "status": 401, "route": "create_run"}
+    with start_gateway(tmp_path / "data", faults=[refusal]) as gateway:
         monkeypatch.setenv("WHITNEY_BASE_URL", gateway.base_url)
         monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
         assert run_command(["run", str(config)]) == 1

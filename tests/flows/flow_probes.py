@@ -24,7 +24,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flow_engine import run_flow
 from prefect.flows import Flow
-from prefect.states import Pending, Scheduled
+from prefect.states import AwaitingRetry, Pending
 
 from flows.config import FlowConfig
 from gateway.launch import GatewayProcess
@@ -124,7 +124,7 @@ async def first_attempt(flow: Flow[..., Any], config: FlowConfig) -> tuple[UUID,
 async def retry(flow: Flow[..., Any], flow_run_id: UUID) -> State[Any]:
     """What the Retry button does: the same flow run is scheduled again, and a worker picks it up."""
     async with get_client() as api:
-        await api.set_flow_run_state(flow_run_id, Scheduled(name="AwaitingRetry"), force=True)
+        await api.set_flow_run_state(flow_run_id, AwaitingRetry(), force=True)
         (flow_run,) = await api.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id])))
     return await ended(flow, flow_run)
 

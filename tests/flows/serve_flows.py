@@ -1,4 +1,7 @@
-"""Serves training flows as deployments, as a worker's process would run them: `serve_flows.py NAME ALGORITHM…`."""
+"""Serves training flows as deployments, as a worker's process would run them: `serve_flows.py NAME ALGORITHM…`.
+
+One is served as docs/reliability.md says it, several by Prefect's `serve`: a runner starts their processes differently.
+"""
 
 from __future__ import annotations
 
@@ -9,5 +12,9 @@ from prefect import serve
 import flows
 
 if __name__ == "__main__":
-    deployments = [flows.FLOWS[algorithm].to_deployment(sys.argv[1]) for algorithm in sys.argv[2:]]
-    serve(*deployments, pause_on_shutdown=False, print_starting_message=False)
+    name, *algorithms = sys.argv[1:]
+    if len(algorithms) == 1:
+        flows.FLOWS[algorithms[0]].serve(name, pause_on_shutdown=False, print_starting_message=False)
+    else:
+        deployments = [flows.FLOWS[algorithm].to_deployment(name) for algorithm in algorithms]
+        serve(*deployments, pause_on_shutdown=False, print_starting_message=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import httpx
+import psutil
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
@@ -38,30 +38,33 @@ RETRY = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Ret
 class FaultyGateway:
     """A deterministic gateway with the tiny model; its faults change while it runs, and it may die and come back."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, *options: str) -> None:
+        self._options = options
         self._stack = stack
-        self._script = folder / "faults.json"
-        self._script.write_text(json.dumps({"faults": []}))
         self.folder = folder
         self.process = self._start(port=0)
 
     def _start(self, port: int) -> GatewayProcess:
-        options = ["--deterministic", "--faults", str(self._script)]
-        return self._stack.enter_context(start_gateway(self.folder, port=port, extra_args=options))
+        return self._stack.enter_context(
+            start_gateway(self.folder, port=port, extra_args=["--deterministic", *self._options], faults=[])
+        )
 
     @property
     def settings(self) -> WhitneySettings:
         """How to reach it."""
         return WhitneySettings(base_url=self.process.base_url, api_key=self.process.api_key)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that name it."""
+        return {"WHITNEY_BASE_URL": self.process.base_url, "WHITNEY_API_KEY": self.process.api_key}
+
     def fail(self, *faults: dict[str, Any]) -> None:
         """These faults from now on, and no others."""
-        self._script.write_text(json.dumps({"faults": faults}))
-        self.process.read_faults_again()
+        self.process.set_faults(*faults)
 
     def start_again(self) -> None:
         """After its death: on the same port and data, without a fault."""
-        self._script.write_text(json.dumps({"faults": []}))
         self.process = self._start(port=int(self.process.base_url.rsplit(":", 1)[1]))
 
     async def sessions(self, flow_run_id: UUID) -> list[Session]:
@@ -142,12 +145,29 @@ def serving(
     try:
         yield Served(name, api_url, process, log)
     finally:
-        process.send_signal(signal.SIGINT)
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def kill_flow_runs_of(*runners: Served) -> None:
+    """SIGKILL every process of a flow run, and no runner."""
+    for runner in runners:
+        for child in psutil.Process(runner.runner.pid).children(recursive=True):
+            if any(word == "prefect.engine" or "spawn_main" in word for word in child.cmdline()):
+                child.kill()
+
+
+def kill_with_flow_runs(runner: Served) -> None:
+    """SIGKILL a runner and what it runs; the runner first, for it must not see its flow run die."""
+    process = psutil.Process(runner.runner.pid)
+    for one in (process, *process.children(recursive=True)):
+        one.kill()
+    runner.runner.wait()
 
 
 async def read(flow_run_id: UUID) -> FlowRun:

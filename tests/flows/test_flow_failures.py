@@ -86,7 +86,7 @@ async def test_a_training_flow_inside_a_flow_of_ones_own_is_closed_by_its_own_ho
     from prefect import flow
     from prefect.client.orchestration import get_client
 
-    from flows.lifecycle import close_sessions_of_flow_run
+    from flows.closing import close_sessions_of_flow_run
     from whitney.labels import FLOW_RUN, ROOT_FLOW_RUN
 
     @flow
@@ -112,7 +112,7 @@ async def test_a_prefect_server_that_hangs_does_not_keep_the_hook_from_closing(
     from prefect.settings import PREFECT_API_URL, temporary_settings
     from prefect.states import Crashed
 
-    from flows.lifecycle import close_sessions_of_flow_run
+    from flows.closing import close_sessions_of_flow_run
     from whitney.labels import ATTEMPT, FLOW_RUN
 
     monkeypatch.setattr("tasks.brief_api.ANSWER_S", 0.3)
@@ -167,13 +167,8 @@ async def test_rewards_that_raise_or_are_no_number_are_counted_and_the_rest_is_t
 @pytest.fixture
 def faulty(endpoint: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GatewayProcess]:
     """A gateway of its own whose `save_state` posts break, every time."""
-    script = tmp_path / "faults.json"
-    script.write_text(
-        json.dumps({"faults": [{"action": "reset", "route": "run_operation", "kind": "save_state", "times": 10000}]})
-    )
-    with start_gateway(
-        tmp_path / "gateway", provider="local", models=("tiny",), extra_args=["--faults", str(script)]
-    ) as gateway:
+    fault = {"action": "reset", "route": "run_operation", "kind": "save_state", "times": 10000}
+    with start_gateway(tmp_path / "gateway", faults=[fault]) as gateway:
         monkeypatch.setenv("WHITNEY_BASE_URL", gateway.base_url)
         monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
         monkeypatch.setenv("WHITNEY_RETRY_DEADLINE_S", "0.5")
@@ -190,7 +185,7 @@ async def test_a_run_that_fails_midway_is_cancelled_and_its_session_closed(tmp_p
         session = await client.get_session(opened["session_id"])
         assert session.status == "closed"
         assert [run.status for run in session.runs] == ["cancelled"]
-    assert [event.kind for event in events][-2:] == ["closed", "session_closed"], "the verdict is told"
+    assert [event.kind for event in events][-2:] == ["verdict", "session_closed"], "how it ended is told"
 
 
 @pytest.mark.parametrize("provider", ["modal", "tinker"])

@@ -3,115 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
-import psutil
 import pytest
 from flow_probes import first_attempt, retry, sessions_of
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.client.schemas.objects import StateType
-from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed, State
+from served import FaultyGateway, kill_with_flow_runs, serving, until
 from tiny_configs import grpo_config
 
 import flows
 from flows.reap import reap
-from gateway.launch import GatewayProcess, start_gateway
 from whitney.client import WhitneyClient
 from whitney.labels import ATTEMPT, FLOW_RUN
 from whitney.settings import WhitneySettings
 from whitney.types import CreateRun, Session
 
-ROOT = Path(__file__).resolve().parents[2]
 TTL_S = 15.0  # a session beats every 5 s; the gateway itself would end it after 15 s
 SILENCE_S = 3.0
 BOUND_S = 10.0  # two pauses between beats: what SILENCE_S comes to here
 INTERVAL_S = 0.5
 BLOCKED_S = 18.0
-PATIENCE_S = 90.0
-T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    folder = tmp_path_factory.mktemp("reaped")
-    script = folder / "faults.json"
-    script.write_text(json.dumps({"faults": []}))
-    options = ["--session-ttl-s", str(TTL_S), "--faults", str(script)]
-    with start_gateway(folder, provider="local", models=("tiny",), extra_args=options) as started:
-        yield started
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyGateway]:
+    with ExitStack() as stack:
+        yield FaultyGateway(tmp_path_factory.mktemp("reaped"), stack, "--session-ttl-s", str(TTL_S))
 
 
 @pytest.fixture
-def here(
-    prefect_server: str, gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> GatewayProcess:
+def here(prefect_server: str, gateway: FaultyGateway, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FaultyGateway:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WHITNEY_BASE_URL", gateway.base_url)
-    monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
+    for name, value in gateway.environment.items():
+        monkeypatch.setenv(name, value)
     return gateway
-
-
-def set_faults(gateway: GatewayProcess, *faults: dict[str, Any]) -> None:
-    (gateway.data_dir / "faults.json").write_text(json.dumps({"faults": faults}))
-    gateway.read_faults_again()
-
-
-@contextmanager
-def served(prefect_url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A runner that serves the GRPO flow; whatever the test has left of it is killed."""
-    surroundings = {"PREFECT_API_URL": prefect_url, "PREFECT_RUNNER_POLL_FREQUENCY": "1"}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("serve_grpo.py")), "to-be-killed"],
-            cwd=ROOT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=os.environ | surroundings,
-        )
-    try:
-        yield process
-    finally:
-        kill_with_children(process)
-
-
-def kill_with_children(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        runner = psutil.Process(process.pid)
-        for one in (runner, *runner.children(recursive=True)):  # the runner first: it must not see its flow die
-            one.kill()
-    process.wait()
-
-
-async def until(ask: Callable[[], Awaitable[T | None]], what: str, every_s: float = 0.2) -> T:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if answer := await ask():
-            return answer
-        await asyncio.sleep(every_s)
-    raise AssertionError(f"waited {PATIENCE_S:g} s in vain for {what}")
-
-
-async def start(config: dict[str, Any]) -> UUID:
-    async def created() -> UUID | None:
-        async with get_client() as api:
-            try:
-                deployment = await api.read_deployment_by_name("grpo/to-be-killed")
-            except ObjectNotFound:
-                return None
-            return (await api.create_flow_run_from_deployment(deployment.id, parameters={"config": config})).id
-
-    return await until(created, "the deployment")
 
 
 async def sampling(flow_run_id: UUID) -> Session | None:
@@ -159,13 +92,13 @@ async def report(flow_run_id: UUID) -> str:
 
 
 async def test_a_dry_run_closes_nothing_and_a_failed_closing_fails_the_flow_after_all_others_are_closed(
-    here: GatewayProcess,
+    here: FaultyGateway,
 ) -> None:
     ids = [await leave_open(f"ended-{place}", {FLOW_RUN: await ended_flow_run()}) for place in range(2)]
     stranger = await leave_open("stranger", {"owner": "somebody else"})
     assert (await reap(dry_run=True))["would be closed"] == ids
     assert [await status_of(one) for one in ids] == [("open", None)] * 2
-    set_faults(here, {"action": "status", "status": 400, "route": "close_session"})
+    here.fail({"action": "status", "status": 400, "route": "close_session"})
     state: State[Any] = await reap(return_state=True)
     assert state.type == StateType.FAILED
     with pytest.raises(Exception, match=f"could not be closed and is still billing: {ids[0]}$"):
@@ -195,10 +128,10 @@ class ScheduledReaper:
         """Wait for a call that has begun after now."""
         enough = len(self.calls) + 2
 
-        async def done() -> bool:
+        async def done() -> bool | None:
             if self._task.done():
                 await self._task
-            return len(self.calls) >= enough
+            return True if len(self.calls) >= enough else None
 
         await until(done, "the reaper")
 
@@ -216,19 +149,19 @@ class ScheduledReaper:
 
 
 async def test_what_died_with_its_runner_is_closed_and_whatever_is_at_work_is_spared(
-    here: GatewayProcess, prefect_server: str, tmp_path: Path
+    here: FaultyGateway, prefect_server: str, tmp_path: Path
 ) -> None:
-    with served(prefect_server, tmp_path / "runner.log") as runner:
+    with serving("grpo", api_url=prefect_server, folder=tmp_path) as runner:
         # Meanwhile: a run whose first attempt fails. Its second will block in a poll, longer than any silence allowed.
-        set_faults(here, {"action": "status", "status": 400, "route": "run_operation", "kind": "save_state"})
+        here.fail({"action": "status", "status": 400, "route": "run_operation", "kind": "save_state"})
         config = grpo_config(tmp_path, name="blocked", cycles=1, evaluation={"enabled": False})
         blocked, failed = await first_attempt(flows.grpo, config)
         assert failed.is_failed()
-        set_faults(here, {"action": "slow_operation", "kind": "sample", "run": 1, "delay_s": BLOCKED_S})
+        here.fail({"action": "slow_operation", "kind": "sample", "run": 1, "delay_s": BLOCKED_S})
         long = grpo_config(tmp_path, name="killed", cycles=400, evaluation={"enabled": False})
-        killed = await start(long.model_dump(mode="json"))
+        killed = await runner.press_run("grpo", long)
         orphan = await until(lambda: sampling(killed), "the served run to sample")
-        kill_with_children(runner)
+        kill_with_flow_runs(runner)
 
     reaper = ScheduledReaper()
     second = asyncio.create_task(retry(flows.grpo, blocked))

@@ -17,7 +17,7 @@ import pytest
 from flow_probes import lines
 from lineage_probes import require_each_cycle_once, require_one_block_redone_at_most
 from prefect.client.schemas.objects import StateType
-from served import FaultyGateway, Served, serving, state_of, until
+from served import FaultyGateway, Served, read, serving, state_of, until
 from tiny_configs import SHORT, tiny_config
 
 import flows
@@ -173,6 +173,10 @@ async def live(life: Life, steps: list[Step]) -> None:
     require_one_block_redone_at_most(gateway, life.flow_run_id, life.folder, reference)
     sessions = await life.gateway.all_closed(life.flow_run_id)
     assert len({session.labels[ATTEMPT] for session in sessions}) == len(sessions)
+    # For people, the flow run says which session each attempt had.
+    labels = (await read(life.flow_run_id)).labels
+    shown = {key: value for key, value in labels.items() if key.startswith("whitney.session.")}
+    assert shown == {f"whitney.session.{session.labels[ATTEMPT]}": session.session_id for session in sessions}
     # Of a finished run nothing is left to be done.
     await life.succeed()
     again = await life.gateway.all_closed(life.flow_run_id)

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import psutil
 import pytest
 from flow_probes import lines
 from lineage_probes import most_executions
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import StateType
-from served import FaultyGateway, Served, read, serving, state_of, until
+from served import FaultyGateway, Served, kill_flow_runs_of, read, serving, state_of, until
 from tiny_configs import SHORT, tiny_config
 
 from whitney.labels import ATTEMPT
@@ -39,8 +38,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyGateway]
 def runners(
     prefect_server: str, gateway: FaultyGateway, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Served]]:
-    settings, folder = gateway.settings, tmp_path_factory.mktemp("runners")
-    environment = {"WHITNEY_BASE_URL": settings.base_url, "WHITNEY_API_KEY": settings.api_key.get_secret_value()}
+    folder, environment = tmp_path_factory.mktemp("runners"), gateway.environment
     with ExitStack() as stack:
         yield [
             stack.enter_context(
@@ -123,7 +121,7 @@ async def test_retry_while_a_killed_attempts_hook_is_still_closing_waits_for_nob
     served = runners[0]
     flow_run_id = await served.press_run("grpo", config(tmp_path))
     await at_work(gateway, flow_run_id, 1)
-    kill_processes_of(runners)
+    kill_flow_runs_of(*runners)
     crashed = await served.ended(flow_run_id)
     assert state_of(crashed) == StateType.CRASHED
     # The hook polls until the slow operation has ended: the session is open, and Retry is already there to be pressed.
@@ -135,11 +133,3 @@ async def test_retry_while_a_killed_attempts_hook_is_still_closing_waits_for_nob
     assert sorted(session.labels[ATTEMPT] for session in sessions) == ["1", "2"]
     assert require_lineage(tmp_path / "tiny-grpo", cycles=2) == [2, 2]
     assert most_executions(gateway.process) == 1
-
-
-def kill_processes_of(runners: list[Served]) -> None:
-    """SIGKILL every flow run's process, and no runner."""
-    for runner in runners:
-        for child in psutil.Process(runner.runner.pid).children(recursive=True):
-            if "prefect.engine" in child.cmdline():
-                child.kill()

@@ -31,11 +31,7 @@ def gateway(
 ) -> Iterator[GatewayProcess]:
     folder.mkdir(parents=True, exist_ok=True)
     arguments = ["--delays", json.dumps({"default": 0.0, "sample": 0.0} | (delays or {})), *extra]
-    if faults:
-        script = folder / "faults.json"
-        script.write_text(json.dumps({"faults": faults}))
-        arguments += ["--faults", str(script)]
-    with start_gateway(folder, provider="delay", port=port, extra_args=arguments) as process:
+    with start_gateway(folder, provider="delay", port=port, extra_args=arguments, faults=faults) as process:
         yield process
 
 

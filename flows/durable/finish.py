@@ -1,0 +1,59 @@
+"""The good end of an attempt: the session is closed, then the run's account is drawn up and published."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from prefect.logging import get_run_logger
+
+from flows.durable.attempt import Attempt
+from flows.durable.lineage import redone_in
+from flows.durable.outcome import EvaluationOutcome, ExportOutcome
+from flows.durable.summary import summarize
+from flows.durable.telling import warn
+from tasks.events import emit
+from whitney.errors import WhitneyError
+from whitney.labels import FLOW_RUN
+from whitney.types import Session
+
+
+async def finish(
+    attempt: Attempt, before: EvaluationOutcome | None, after: EvaluationOutcome | None, adapter: ExportOutcome
+) -> dict[str, Any]:
+    """Close the session, then write and publish the summary."""
+    scope = attempt.scope
+    await scope.close()
+    sessions = await _sessions(attempt)
+    summary = {
+        **summarize(
+            attempt.inputs.algorithm, attempt.config, attempt.rows, before=before, after=after, adapter=adapter
+        ),
+        "run_folder": str(attempt.folder.path),
+        "flow_run_id": scope.flow_run_id,
+        "attempt": scope.attempt,
+        "stopped": attempt.stopped,
+        "state_id": attempt.chain[-1].state_id,
+        "seconds": round(time.monotonic() - attempt.began, 1),
+        "open_sessions": None if sessions is None else sum(session.status == "open" for session in sessions),
+        "redone": None if sessions is None else redone_in(sessions, attempt.chain, before, after, adapter).as_json(),
+    }
+    if not summary["operations"].get("optim_step"):
+        get_run_logger().warning(  # the terminal says it with the summary
+            "no optimizer step was taken, the adapter is as it began: see zero_signal_fraction, dropped/… and "
+            "skipped/… in metrics.jsonl"
+        )
+    attempt.write_blocks()
+    attempt.folder.write_summary(summary)
+    await attempt.report.publish(summary, attempt.rows)
+    emit("finished", **summary)
+    return summary
+
+
+async def _sessions(attempt: Attempt) -> list[Session] | None:
+    """The flow run's sessions, of every attempt, open or closed; None when the endpoint does not say."""
+    try:
+        return await attempt.client.list_sessions(label=(FLOW_RUN, attempt.scope.flow_run_id))
+    except WhitneyError as error:  # everything is trained, exported and closed: not worth failing for
+        warn(f"cannot tell what was billed, nor whether a session is still open: {error}")
+        return None
