@@ -24,6 +24,12 @@ EventKind = Literal[
     "verdict",
     "session_closed",
     "finished",
+    "pipeline",
+    "stage",
+    "stage_done",
+    "gate",
+    "paused",
+    "resumed",
 ]
 
 
@@ -37,6 +43,11 @@ class Event:
     loss, …; cycle: cycle (0-based), cycles, metrics; block_saved: cycle, state_id; exported: path, sha256; closing:
     message, how far a bad end has come; verdict: message, closed, how it came out; session_closed: session_id, after
     whichever end; finished: the summary.
+
+    Of a pipeline — pipeline: name, folder, stages (their names), once its run folder is there; stage: name, algorithm,
+    number (from 1), stages (how many), a stage begins or is about to be adopted; stage_done: outcome (of the stage),
+    number, stages, adopted (whether it was not run); gate: stage, passed, message, on_fail. Of a run that a person is
+    asked about — paused: key, question, flow_run_id, timeout_s; resumed: key.
     """
 
     kind: EventKind
