@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from algorithms.names import did_you_mean
 from flows.config import CONFIGS, ConfigError, FlowConfig
+from flows.config.mistakes import mistakes
 
 __all__ = ["CONFIGS", "ConfigError", "load_config", "parse_config", "with_overrides"]
 
@@ -69,8 +70,7 @@ def parse_config(table: Mapping[str, Any], *, where: str = "configuration") -> t
     try:
         return algorithm, model.model_validate(fields)
     except ValidationError as error:
-        lines = [_explain(model, dict(issue)) for issue in error.errors(include_url=False)]
-        raise ConfigError("\n".join(f"{where}: {line}" for line in lines)) from None
+        raise ConfigError("\n".join(f"{where}: {line}" for line in mistakes(model, error))) from None
 
 
 def _apply(table: dict[str, Any], override: str) -> None:
@@ -104,37 +104,3 @@ def _toml_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _explain(model: type[BaseModel], issue: dict[str, Any]) -> str:
-    path = ".".join(str(part) for part in issue["loc"])
-    if issue["type"] == "extra_forbidden":
-        known = _fields_at(model, issue["loc"][:-1])
-        return f"unknown field {path!r}: {did_you_mean(str(issue['loc'][-1]), known)}known: {', '.join(sorted(known))}"
-    if issue["type"] == "missing":  # its input is the whole table, which would only hide the field's name
-        return f"{path} is missing: {_description(model, issue['loc'])}"
-    value = repr(issue["input"])
-    shown = value if len(value) <= 80 else value[:77] + "…"
-    return f"{path} = {shown}: {issue['msg'][0].lower()}{issue['msg'][1:]}"
-
-
-def _description(model: type[BaseModel], loc: tuple[str | int, ...]) -> str:
-    field = _section_at(model, loc[:-1]).model_fields.get(str(loc[-1]))
-    return (field and field.description) or "it has no default"
-
-
-def _fields_at(model: type[BaseModel], loc: Iterable[str | int]) -> list[str]:
-    """Names of the fields of the section that `loc` leads to."""
-    return list(_section_at(model, loc).model_fields)
-
-
-def _section_at(model: type[BaseModel], loc: Iterable[str | int]) -> type[BaseModel]:
-    here: Any = model
-    for part in loc:
-        if isinstance(part, int):
-            continue
-        annotation = here.model_fields[part].annotation
-        inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if isinstance(a, type)]
-        here = next((a for a in inner if issubclass(a, BaseModel)), here)
-    section: type[BaseModel] = here
-    return section

@@ -1,0 +1,49 @@
+"""What is wrong with a configuration, in a sentence a mistake: the field, its value, what may stand there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from algorithms.names import did_you_mean
+
+
+def mistakes(model: type[BaseModel], error: ValidationError) -> list[str]:
+    """A line for each mistake that pydantic has found in a table for `model`."""
+    return [_explain(model, dict(issue)) for issue in error.errors(include_url=False)]
+
+
+def _explain(model: type[BaseModel], issue: dict[str, Any]) -> str:
+    path = ".".join(str(part) for part in issue["loc"])
+    if issue["type"] == "extra_forbidden":
+        known = _fields_at(model, issue["loc"][:-1])
+        return f"unknown field {path!r}: {did_you_mean(str(issue['loc'][-1]), known)}known: {', '.join(sorted(known))}"
+    if issue["type"] == "missing":  # its input is the whole table, which would only hide the field's name
+        return f"{path} is missing: {_description(model, issue['loc'])}"
+    value = repr(issue["input"])
+    shown = value if len(value) <= 80 else value[:77] + "…"
+    return f"{path} = {shown}: {issue['msg'][0].lower()}{issue['msg'][1:]}"
+
+
+def _description(model: type[BaseModel], loc: tuple[str | int, ...]) -> str:
+    field = _section_at(model, loc[:-1]).model_fields.get(str(loc[-1]))
+    return (field and field.description) or "it has no default"
+
+
+def _fields_at(model: type[BaseModel], loc: Iterable[str | int]) -> list[str]:
+    """Names of the fields of the section that `loc` leads to."""
+    return list(_section_at(model, loc).model_fields)
+
+
+def _section_at(model: type[BaseModel], loc: Iterable[str | int]) -> type[BaseModel]:
+    here: Any = model
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        annotation = here.model_fields[part].annotation
+        inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if isinstance(a, type)]
+        here = next((a for a in inner if issubclass(a, BaseModel)), here)
+    section: type[BaseModel] = here
+    return section
