@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,12 +12,9 @@ from pydantic import ValidationError
 from algorithms.names import did_you_mean
 from flows.config import CONFIGS, ConfigError, FlowConfig
 from flows.config.mistakes import mistakes
+from flows.overrides import with_overrides
 
 __all__ = ["CONFIGS", "ConfigError", "load_config", "parse_config", "with_overrides"]
-
-
-NOT_SET = ("none", "null")
-"""What `--set` takes for "not set"; in quotes each is a text like any other."""
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> tuple[str, FlowConfig]:
@@ -40,18 +36,6 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> tuple[str, FlowCon
     return parse_config(with_overrides(table, overrides), where=str(path))
 
 
-def with_overrides(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """A table with `a.b=c` put over it, one after another; the table itself stays as it is.
-
-    Raises:
-        ConfigError: an override is not written so, or leads through something that is no table.
-    """
-    changed = copy.deepcopy(dict(table))
-    for override in overrides:
-        _apply(changed, override)
-    return changed
-
-
 def parse_config(table: Mapping[str, Any], *, where: str = "configuration") -> tuple[str, FlowConfig]:
     """Check a table that carries `algorithm` beside the algorithm's own fields.
 
@@ -71,36 +55,3 @@ def parse_config(table: Mapping[str, Any], *, where: str = "configuration") -> t
         return algorithm, model.model_validate(fields)
     except ValidationError as error:
         raise ConfigError("\n".join(f"{where}: {line}" for line in mistakes(model, error))) from None
-
-
-def _apply(table: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"--set {override!r}: write it as field.name=value")
-    *parents, last = key.strip().split(".")
-    if text.strip().lower() in NOT_SET:
-        _take_away(table, [*parents, last])
-        return
-    here = table
-    for name in parents:
-        here = here.setdefault(name, {})
-        if not isinstance(here, dict):
-            raise ConfigError(f"--set {override!r}: {name!r} is not a table")
-    here[last] = _toml_value(text.strip())
-
-
-def _take_away(table: dict[str, Any], path: list[str]) -> None:
-    """Remove a field; nothing to do where the file does not have it, or not even its section."""
-    here: Any = table
-    for name in path[:-1]:
-        here = here.get(name) if isinstance(here, dict) else None
-    if isinstance(here, dict):
-        here.pop(path[-1], None)
-
-
-def _toml_value(text: str) -> Any:
-    """The value as TOML reads it; what is not TOML is a bare string, so that a shell needs no nested quotes."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
