@@ -13,6 +13,9 @@ ROOT_FLOW_RUN = "whitney.root_flow_run"
 ATTEMPT = "whitney.attempt"
 """The owner's run count: 1, and one more with each Retry."""
 
+ROOT_ATTEMPT = "whitney.root_attempt"
+"""The top-level flow run's run count. A stage that is retried with its pipeline need not have been in every attempt."""
+
 CREATE_KEY = "whitney.create_key"
 """The create_key of the session itself."""
 
@@ -20,8 +23,13 @@ LONGEST_ATTEMPT = 9
 """Digits."""
 
 
-def attempt_of(labels: Mapping[str, str]) -> int:
-    """The attempt that opened a session; one without a readable label belongs to the first."""
-    label = labels.get(ATTEMPT, "1")
+PROCESS = "whitney.process"
+"""Label of a flow run: the create_key of the newest process that has begun on it. Two that begin in the same moment are
+told the same run count by Prefect, so the count alone does not say who gives way."""
+
+
+def attempt_of(labels: Mapping[str, str], key: str = ATTEMPT) -> int:
+    """The attempt that opened a session, the owner's or the root's; one without a readable label is of the first."""
+    label = labels.get(key, "1")
     # Anybody may label a session: thousands of digits are no number to Python, and must not stop whoever closes others.
     return int(label) if label.isdecimal() and len(label) <= LONGEST_ATTEMPT else 1

@@ -15,7 +15,7 @@ from typing import Any, Self
 import httpx
 
 from whitney.errors import ConflictError, WhitneyError
-from whitney.labels import attempt_of
+from whitney.labels import ATTEMPT, attempt_of
 from whitney.retry import RetryPolicy
 from whitney.settings import WhitneySettings
 from whitney.transport import AnswerT, Endpoint, Refusal, Request, parse
@@ -216,10 +216,13 @@ def close_sessions(
     *,
     label: tuple[str, str],
     attempts_up_to: int | None = None,
+    attempt_label: str = ATTEMPT,
     deadline_s: float = 25.0,
     on_progress: OnProgress | None = None,
 ) -> list[Verdict]:
     """End the open sessions that carry `label` and, if `attempts_up_to` is given, belong to no later attempt.
+
+    `attempt_label` says whose attempts are meant: the owner's, or the root's (`ROOT_ATTEMPT`).
 
     Raises:
         WhitneyError: the sessions could not even be listed.
@@ -229,7 +232,7 @@ def close_sessions(
             [
                 session
                 for session in client.open_sessions(label)
-                if attempts_up_to is None or attempt_of(session.labels) <= attempts_up_to
+                if attempts_up_to is None or attempt_of(session.labels, attempt_label) <= attempts_up_to
             ]
         )
 

@@ -20,16 +20,11 @@ from flows.durable.telling import warn
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.errors import WhitneyError
-from whitney.labels import FLOW_RUN
+from whitney.labels import FLOW_RUN, PROCESS
 
 # An earlier attempt whose run has been cancelled notices at its next answer, then closes its session.
 HANDOVER_S = 120.0
 LOOK_EVERY_S = 1.0
-
-
-# Label of the flow run: which process is the newest that has begun on it. Two that begin in the same moment are told
-# the same run count by Prefect, so the count alone does not say who gives way.
-PROCESS = "whitney.process"
 
 
 async def take_over(client: WhitneyClient, folder: RunFolder, scope: SessionScope) -> FileLock:

@@ -21,7 +21,7 @@ from tasks.run import Meter, Run
 from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
 from whitney.client import WhitneyClient
 from whitney.heartbeat import beat
-from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_FLOW_RUN
+from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN
 
 POLICY = "policy"
 
@@ -73,6 +73,7 @@ class SessionScope:
             FLOW_RUN: self.flow_run_id,
             ROOT_FLOW_RUN: self.root_id,
             ATTEMPT: str(self.attempt),
+            ROOT_ATTEMPT: str(await self._root_attempt()),
             CREATE_KEY: self.create_key,
         }
         self._requested = True
@@ -84,6 +85,13 @@ class SessionScope:
         await self._stack.enter_async_context(beat(self._client, session.session_id, ttl_s=session.ttl_s))
         await self._show_sessions()
         return session.session_id
+
+    async def _root_attempt(self) -> int:
+        """The run count of the top-level flow run: asked for late, where a session is really opened."""
+        if self.root_id == self.flow_run_id:
+            return self.attempt
+        async with get_client() as api:
+            return (await api.read_flow_run(UUID(self.root_id))).run_count
 
     async def _show_sessions(self) -> None:
         """A label on the flow run, for people: which sessions an attempt had. Nothing here ever reads it."""
