@@ -92,7 +92,7 @@ def _demonstrate(
 
     say = sayer(console)
     algorithm, checked = load_config(config, [] if seed is None else [f"seed={seed}"])
-    with embedded_gateway(checked.model.name, checked.model.provider, say=say) as whitney:
+    with embedded_gateway((checked.model.name,), checked.model.provider, say=say) as whitney:
         wait_for_prefect()
         summary = train(algorithm, checked, console, Endpoints.of(prefect, whitney))
     console.rule()

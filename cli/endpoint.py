@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ VARIABLES = ("WHITNEY_BASE_URL", "WHITNEY_API_KEY")
 
 @contextmanager
 def endpoint(
-    model: str, provider: str, *, embedded: bool | None, say: Say, former: Path | None = None
+    models: Sequence[str], provider: str, *, embedded: bool | None, say: Say, former: Path | None = None
 ) -> Iterator[WhitneyAt]:
     """Make sure that Whitney answers while the block runs, and say where.
 
@@ -39,7 +39,7 @@ def endpoint(
         WhitneyError: it does not answer, or refuses the key. Better known now than after a flow run has begun.
     """
     if former is not None or embedded or (embedded is None and not _configured()):
-        with embedded_gateway(model, provider, say=say, former=former) as whitney:
+        with embedded_gateway(models, provider, say=say, former=former) as whitney:
             yield whitney
     else:
         settings = resolve_settings()
@@ -66,8 +66,10 @@ def _configured() -> bool:
 
 
 @contextmanager
-def embedded_gateway(model: str, provider: str, *, say: Say, former: Path | None = None) -> Iterator[WhitneyAt]:
-    """A gateway for as long as the block runs, named by the environment of this process and its children.
+def embedded_gateway(
+    names: Sequence[str], provider: str, *, say: Say, former: Path | None = None
+) -> Iterator[WhitneyAt]:
+    """A gateway with these models for as long as the block runs, named by the environment here and in children.
 
     Should its process end before the block does, it is started again, a few times, and `say` is told. Where that fails,
     clients of this process stop asking it.
@@ -84,7 +86,8 @@ def embedded_gateway(model: str, provider: str, *, say: Say, former: Path | None
     from gateway.keeper import keep_gateway
     from gateway.launch import LaunchError
 
-    models.resolve(model, progress=say)  # here, where the download's progress can be seen
+    for name in names:
+        models.resolve(name, progress=say)  # here, where the download's progress can be seen
 
     def ended(base_url: str, how: str) -> None:
         keep(base_url).ends.append(how)
@@ -96,7 +99,8 @@ def embedded_gateway(model: str, provider: str, *, say: Say, former: Path | None
 
     former_variables = {name: os.environ.get(name) for name in VARIABLES}
     with run_data("gateways", former) as data_dir, ExitStack() as stack:
-        say(f"Starting {'the' if former else 'an'} embedded gateway with {model} for this run (data in {data_dir})")
+        served = " and ".join(names)
+        say(f"Starting {'the' if former else 'an'} embedded gateway with {served} for this run (data in {data_dir})")
         if former is not None:
             _wait_until_let_go(data_dir)
         try:
@@ -104,7 +108,7 @@ def embedded_gateway(model: str, provider: str, *, say: Say, former: Path | None
                 keep_gateway(
                     data_dir,
                     provider=provider,
-                    models=(model,),
+                    models=tuple(names),
                     timeout_s=STARTUP_S,
                     ended=ended,
                     given_up=given_up,

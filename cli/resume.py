@@ -88,7 +88,7 @@ def _retry(earlier: EarlierRun, config: FlowConfig, console: Console) -> dict[st
             own = Path(former.gateway_data_dir) if former and former.gateway_data_dir else None
             try:
                 whitney = stack.enter_context(
-                    endpoint(config.model.name, config.model.provider, embedded=False, say=say, former=own)
+                    endpoint((config.model.name,), config.model.provider, embedded=False, say=say, former=own)
                 )
             except NoEndpointError as error:
                 began = f". This run began at {former.whitney_base_url}" if former and former.whitney_base_url else ""

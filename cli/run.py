@@ -86,7 +86,7 @@ def _begin(path: Path, overrides: tuple[str, ...], *, embedded: bool | None, con
         whitney = None
         if config.credentials_block is None:
             whitney = stack.enter_context(
-                endpoint(config.model.name, config.model.provider, embedded=embedded, say=say)
+                endpoint((config.model.name,), config.model.provider, embedded=embedded, say=say)
             )
         summary = train(algorithm, config, console, Endpoints.of(prefect, whitney))
     show_summary(summary, console)

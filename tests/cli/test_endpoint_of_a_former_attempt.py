@@ -20,7 +20,7 @@ def test_a_gateway_that_does_not_let_go_is_told_with_both_reasons_it_may_have(
     told = rf"a gateway still works in {tmp_path}: either another process goes on with this run, or .*gateway\.json"
     with (
         pytest.raises(CommandFailedError, match=told),
-        endpoint.embedded_gateway("tiny", "local", say=print, former=tmp_path),
+        endpoint.embedded_gateway(("tiny",), "local", say=print, former=tmp_path),
     ):
         pass
     held.close()
@@ -30,6 +30,6 @@ def test_a_folder_that_no_gateway_can_use_is_told_at_once(tmp_path: Path) -> Non
     (tmp_path / "ledger.sqlite").mkdir()
     with (
         pytest.raises(CommandFailedError, match=r"ledger\.sqlite is a directory"),
-        endpoint.embedded_gateway("tiny", "local", say=print, former=tmp_path),
+        endpoint.embedded_gateway(("tiny",), "local", say=print, former=tmp_path),
     ):
         pass
