@@ -30,6 +30,7 @@ from algorithms.gae import terminal_rewards
 from algorithms.gradient_weights import at_trained, weighted_data
 from algorithms.groups import GroupData, LossContext, build_group, group_loss
 from algorithms.grpo import build_loss
+from algorithms.intervals import clustered_interval, difference_interval
 from algorithms.kl import (
     KlEstimate,
     KlEstimator,
@@ -61,6 +62,7 @@ from algorithms.metrics import (
     zero_signal_fraction,
 )
 from algorithms.overlong import is_overlong, soft_overlong_penalty
+from algorithms.passk import pass_at_k
 from algorithms.preference_loss import DpoLoss, dpo_loss
 from algorithms.preferences import Pair, Pairs, pair_data, pair_up
 from algorithms.puct import Buffer
@@ -114,8 +116,10 @@ __all__ = [
     "build_group",
     "build_loss",
     "clip_range",
+    "clustered_interval",
     "completion_logprobs",
     "completion_topk",
+    "difference_interval",
     "distillation_group",
     "dpo_loss",
     "dpo_step",
@@ -137,6 +141,7 @@ __all__ = [
     "moving_baseline",
     "pair_data",
     "pair_up",
+    "pass_at_k",
     "request_seed",
     "require_advertised_loss",
     "require_losses",
