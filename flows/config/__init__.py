@@ -17,7 +17,7 @@ from flows.config.group_relative import (
     RlooConfig,
     SapoConfig,
 )
-from flows.config.options import KlConfig, ResampleConfig, StopConfig, TeacherConfig
+from flows.config.options import ApprovalConfig, KlConfig, ResampleConfig, StopConfig, TeacherConfig
 from flows.config.others import CustomConfig, SftConfig, TttConfig
 from flows.config.sections import (
     ConfigError,
@@ -68,6 +68,7 @@ CONFIGS: dict[str, type[FlowConfig]] = {
 
 __all__ = [
     "CONFIGS",
+    "ApprovalConfig",
     "CispoConfig",
     "ConfigError",
     "CustomConfig",

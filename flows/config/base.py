@@ -9,10 +9,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from algorithms import NO_TERMS, Aggregation, Algorithm, KlPenalty, LossTerms
-from flows.config.options import KlConfig, StopConfig
+from flows.config.options import ApprovalConfig, KlConfig, StopConfig
 from flows.config.sections import (
     DataConfig,
     EvaluationConfig,
+    Id,
     LoraSection,
     ModelConfig,
     Name,
@@ -51,6 +52,17 @@ class FlowConfig(Section):
     credentials_block: str | None = Field(
         None, description="Prefect block of type Whitney Credentials; default: WHITNEY_BASE_URL and WHITNEY_API_KEY."
     )
+    session_limit: Id | None = Field(
+        None,
+        description="Prefect global concurrency limit that counts open sessions: the run waits for its slots (1, or 2 "
+        "with a teacher's own session) before it opens one; default: no limit.",
+    )
+    skip_unchanged: bool = Field(
+        False,
+        description="Skip a deployment's run whose data, configuration and template are those of its last completed "
+        "one: nothing is trained or billed.",
+    )
+    approval: ApprovalConfig = Field(default_factory=ApprovalConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)
     lora: LoraSection = Field(default_factory=LoraSection)
     data: DataConfig = Field(default_factory=DataConfig)

@@ -1,4 +1,4 @@
-"""The tables of options that some algorithms have: when to stop, a KL term, a teacher, resampling."""
+"""The tables of options: approval, when to stop, and what some algorithms have: a KL term, a teacher, resampling."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ from pydantic import Field, model_validator
 
 from algorithms import KlEstimator
 from flows.config.sections import Id, NonNegative, PositiveInt, ProviderName, Section, at_most_one_start
+
+
+class ApprovalConfig(Section):
+    """When a person is asked before anything is billed. Off by default."""
+
+    above_operations: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="A run that plans more Whitney operations than this waits for a person's word before a session "
+        "opens, with the plan in the form; default: nobody is asked. 0 asks always.",
+    )
+    timeout_hours: Annotated[float, Field(gt=0, le=8760)] = Field(
+        24.0, description="Hours to wait for an answer; then the run fails, with nothing allocated."
+    )
 
 
 class StopConfig(Section):
