@@ -14,7 +14,7 @@ from tasks.credentials import settings_for
 from tasks.events import emit
 from tasks.verdicts import publish_verdicts
 from whitney.errors import EndpointLostError, WhitneyError
-from whitney.labels import FLOW_RUN
+from whitney.labels import ATTEMPT, FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN
 from whitney.lifecycle import Verdict, close_sessions, could_not_list
 from whitney.settings import WhitneySettings
 
@@ -33,6 +33,32 @@ def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state
     )
 
 
+def close_sessions_of_tree(flow: Flow[..., object], flow_run: FlowRun, state: State[object]) -> None:
+    """The same hook of a flow that calls training flows: the sessions of all of them, on every endpoint it names.
+
+    A runner calls no hook of a subflow's: when the process is gone, this is the one that closes.
+    """
+    for credentials_block in sorted(credentials_blocks(flow_run.parameters)) or [None]:
+        end_sessions(
+            settings_for(credentials_block),
+            str(flow_run.id),
+            label=(ROOT_FLOW_RUN, str(flow_run.id)),
+            attempt_label=ROOT_ATTEMPT,
+            attempts_up_to=ended_attempts(flow_run),
+        )
+
+
+def credentials_blocks(parameters: object) -> set[str]:
+    """The names of the credentials blocks anywhere in a flow run's parameters, as Prefect stores them."""
+    if isinstance(parameters, list):
+        return {name for item in parameters for name in credentials_blocks(item)}
+    if not isinstance(parameters, dict):
+        return set()
+    own = parameters.get("credentials_block")
+    found = {name for item in parameters.values() for name in credentials_blocks(item)}
+    return found | {own} if isinstance(own, str) else found
+
+
 def ended_attempts(flow_run: FlowRun) -> int:
     """How many attempts of the flow run have come to an end: those whose sessions nobody needs any more.
 
@@ -45,7 +71,13 @@ def ended_attempts(flow_run: FlowRun) -> int:
 
 
 def end_sessions(
-    settings: WhitneySettings, flow_run_id: str, *, label: tuple[str, str], attempts_up_to: int, whose: str = ""
+    settings: WhitneySettings,
+    flow_run_id: str,
+    *,
+    label: tuple[str, str],
+    attempts_up_to: int,
+    attempt_label: str = ATTEMPT,
+    whose: str = "",
 ) -> bool:
     """Cancel every run of the sessions with `label`, poll until terminal, close; tell how it went, wherever it is read.
 
@@ -57,6 +89,7 @@ def end_sessions(
         flow_run_id: whose sessions they are; Prefect shows the verdicts with it.
         label: what they are found by: the answer that held an id may be what was lost.
         attempts_up_to: sessions of later attempts are left alone.
+        attempt_label: whose attempts: the training flow's own, or the top-level flow run's.
         whose: begins the message, where they are not this attempt's own.
 
     Returns:
@@ -64,7 +97,12 @@ def end_sessions(
     """
     try:
         verdicts = close_sessions(
-            settings, label=label, attempts_up_to=attempts_up_to, deadline_s=DEADLINE_S, on_progress=_tell_progress
+            settings,
+            label=label,
+            attempts_up_to=attempts_up_to,
+            attempt_label=attempt_label,
+            deadline_s=DEADLINE_S,
+            on_progress=_tell_progress,
         )
     except EndpointLostError:
         what = f"the sessions of flow run {flow_run_id} are open on a gateway that has ended, and bill nothing"

@@ -1,5 +1,7 @@
 """What makes a coroutine function a flow of ours: the hook that closes sessions, and what of its result is kept.
 
+`composite_flow` is for flows that call training flows, the project's pipeline and a user's own.
+
 A flow's own file has no `from __future__ import annotations`: a runner loads it under a name that is not importable,
 and Prefect could not find what the string "GrpoConfig" means.
 """
@@ -7,13 +9,15 @@ and Prefect could not find what the string "GrpoConfig" means.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from prefect import flow as prefect_flow
 from prefect.flows import Flow
 from prefect.runtime import flow_run as current_flow_run
 
-from flows.closing import close_sessions_of_flow_run
+from flows.closing import close_sessions_of_flow_run, close_sessions_of_tree
+from flows.reopening import reopen_failed_stages
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,19 +32,50 @@ class FlowDecorator(Protocol):
 
 
 def training_flow(name: str) -> FlowDecorator:
-    """A top-level flow that can own a session: the hook on every way it can end badly.
+    """A flow that owns a session: the hook on every way it can end badly.
 
+    Its result, the summary, is persisted: where another flow called it, that one's Retry adopts what is finished.
     Prefect's flow-level retries stay 0: they would begin again inside a process whose session is being closed.
     """
     return prefect_flow(
         name=name,
         flow_run_name=_configured_name,
         retries=0,
-        persist_result=False,
+        persist_result=True,
+        result_serializer="json",
         on_failure=[close_sessions_of_flow_run],
         on_crashed=[close_sessions_of_flow_run],
         on_cancellation=[close_sessions_of_flow_run],
     )
+
+
+def composite_flow(name: str) -> FlowDecorator:
+    """A top-level flow that calls training flows, one after another: stages that a Retry adopts or goes on with.
+
+    A stage that has completed is adopted; one that has not goes on as the flow run it was, at the block it failed in
+    (`flows.reopening`). Stages are matched by order of call, so the flow calls them in the same order every time.
+    """
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, Coroutine[Any, Any, R]]:
+        @wraps(function)
+        async def reopening(*args: P.args, **kwargs: P.kwargs) -> R:
+            await reopen_failed_stages()
+            return await function(*args, **kwargs)
+
+        made = prefect_flow(
+            name=name,
+            flow_run_name=_configured_name,
+            retries=0,
+            persist_result=False,
+            on_failure=[close_sessions_of_tree],
+            on_crashed=[close_sessions_of_tree],
+            on_cancellation=[close_sessions_of_tree],
+        )(function)
+        # Behind Prefect's back: a flow is found again by the file of its function, which is not this one.
+        made.fn = reopening
+        return made
+
+    return decorate
 
 
 def _configured_name() -> str:
