@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +12,8 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from cli.pipeline_lines import gate_told, pipeline_told, stage_begins, stage_done
+from cli.question import Question
 from cli.terminal import sayer
 from tasks.events import Event
 
@@ -21,6 +23,7 @@ class RunProgress:
 
     `allocated`: something may have been billed. `asking`: a session has been asked for, and its id is not known yet.
     `sessions`: ids of those that are open. `folder`: the run's; known from the beginning where a run is gone on with.
+    Of a pipeline the folder is the pipeline's, and each stage is shown as a run is.
     """
 
     def __init__(self, console: Console, folder: Path | None = None) -> None:
@@ -29,12 +32,10 @@ class RunProgress:
         self.asking = False
         self.sessions: dict[str, None] = {}  # a set that keeps the order they were opened in
         self.folder = None if folder is None else str(folder)
-        self._adopted = 0  # cycles that an earlier attempt has trained
-        self._done = 0
-        self._tokens = 0
-        self._began: float | None = None
+        self._in_pipeline = False
+        self._question: Question | None = None
         self._bar: Progress | None = None
-        self._task: TaskID | None = None
+        self._begin()
         if console.is_terminal:
             self._bar = Progress(
                 TextColumn("[bold]{task.description}"),
@@ -45,6 +46,14 @@ class RunProgress:
                 console=console,
             )
 
+    def _begin(self) -> None:
+        """Nothing is known yet of the run, or of a pipeline's next one."""
+        self._adopted = 0  # cycles that an earlier attempt has trained
+        self._done = 0
+        self._tokens = 0
+        self._began: float | None = None
+        self._task: TaskID | None = None
+
     def __enter__(self) -> Self:
         if self._bar:
             self._bar.start()
@@ -53,6 +62,7 @@ class RunProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._answered()
         if self._bar:
             with suppress(OSError):  # the terminal is gone
                 self._bar.stop()
@@ -60,38 +70,78 @@ class RunProgress:
     def __call__(self, event: Event) -> None:
         """Show one event; those without a line of their own are passed over."""
         facts = event.facts
-        if event.kind == "warning":
-            self.say(f"Warning: {facts['message']}")
-        elif event.kind == "prepared":
-            self._prepared(facts)
-        elif event.kind == "session_requested":
+        if event.kind == "session_requested":
             self.allocated = self.asking = True
         elif event.kind == "session_created":
             self.asking = False
             self.sessions[str(facts["session_id"])] = None
         elif event.kind == "session_closed":
             self.sessions.pop(str(facts["session_id"]), None)
-        elif event.kind == "session_opened":
-            going_on = f", going on after cycle {self._adopted}" if self._adopted else ""
-            self.say(f"Session {facts['session_id']}, run {facts['run_id']}{going_on}")
-        elif event.kind == "evaluated":
-            self.say(f"Held out, {facts['when']} training: {measured(facts)}")
-        elif event.kind == "cycle":
-            self._cycle(int(facts["cycle"]), int(facts["cycles"]), facts["metrics"])
         elif event.kind == "block_saved" and not self._done:
             self._adopt(int(facts["cycle"]) + 1)
-        elif event.kind == "exported":
-            self.say(f"Adapter in {facts['path']}")
-        elif event.kind in ("closing", "verdict"):
-            self.say(str(facts["message"]))
+        elif event.kind in self._shown:
+            self._shown[event.kind](facts)
+
+    @property
+    def _shown(self) -> dict[str, Callable[[Mapping[str, Any]], None]]:
+        """How an event that has lines of its own is told."""
+        return {
+            "warning": lambda facts: self.say(f"Warning: {facts['message']}"),
+            "prepared": self._prepared,
+            "session_opened": self._opened,
+            "evaluated": lambda facts: self.say(f"Held out, {facts['when']} training: {measured(facts)}"),
+            "cycle": lambda facts: self._cycle(int(facts["cycle"]), int(facts["cycles"]), facts["metrics"]),
+            "exported": lambda facts: self.say(f"Adapter in {facts['path']}"),
+            "closing": lambda facts: self.say(str(facts["message"])),
+            "verdict": lambda facts: self.say(str(facts["message"])),
+            "pipeline": self._pipeline,
+            "stage": self._stage,
+            "stage_done": lambda facts: self.say(stage_done(facts)),
+            "gate": lambda facts: self.say(gate_told(facts)),
+            "paused": self._paused,
+            "resumed": self._resumed,
+        }
+
+    def _opened(self, facts: Mapping[str, Any]) -> None:
+        going_on = f", going on after cycle {self._adopted}" if self._adopted else ""
+        self.say(f"Session {facts['session_id']}, run {facts['run_id']}{going_on}")
+
+    def _pipeline(self, facts: Mapping[str, Any]) -> None:
+        self._in_pipeline = True
+        self.folder = str(facts["folder"])
+        self.say(pipeline_told(facts))
+
+    def _stage(self, facts: Mapping[str, Any]) -> None:
+        if self._bar and self._task is not None:
+            self._bar.remove_task(self._task)
+        self._begin()
+        self.say(stage_begins(facts))
+
+    def _paused(self, facts: Mapping[str, Any]) -> None:
+        self._answered()
+        if self._bar:
+            self._bar.stop()  # it would be drawn over what is typed
+        self._question = Question(facts, self.say)
+
+    def _resumed(self, facts: Mapping[str, Any]) -> None:
+        self._answered()
+        if self._bar:
+            self._bar.start()
+        self.say("Going on")
+
+    def _answered(self) -> None:
+        if self._question is not None:
+            self._question.close()
+            self._question = None
 
     def _prepared(self, facts: Mapping[str, Any]) -> None:
-        self.folder = str(facts["folder"])
+        if not self._in_pipeline:
+            self.folder = str(facts["folder"])
         for warning in facts.get("warnings", ()):
             self.say(f"Warning: {warning}")
         self.say(
             f"{facts['algorithm']} on {facts.get('model')}: {facts['cycles']} cycles, {facts['train']} training and "
-            f"{facts['heldout']} held-out examples; run folder {self.folder}"
+            f"{facts['heldout']} held-out examples; run folder {facts['folder']}"
         )
         if self._bar:
             self._task = self._bar.add_task(str(facts["algorithm"]), total=facts["cycles"], facts="")

@@ -1,0 +1,90 @@
+"""A pipeline in words: which stage, what came of it, what a gate said, and all of them as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cli.columns import columns
+
+Facts = Mapping[str, Any]
+
+HEAD = ("STAGE", "ALGORITHM", "HELD OUT, BEFORE → AFTER (95 %)", "OPERATIONS", "TOKENS", "SECONDS", "ADAPTER")
+
+
+def pipeline_told(facts: Facts) -> str:
+    """What is about to be trained."""
+    stages = list(facts["stages"])
+    return f"Pipeline {facts['name']}: {' → '.join(stages)}; run folder {facts['folder']}"
+
+
+def stage_begins(facts: Facts) -> str:
+    """Which stage of how many, by which algorithm."""
+    named = "" if facts["name"] == facts["algorithm"] else f" ({facts['algorithm']})"
+    return f"\nStage {facts['number']}/{facts['stages']}: {facts['name']}{named}"
+
+
+def stage_done(facts: Facts) -> str:
+    """What a stage has come to; one that was not run now says so."""
+    outcome = facts["outcome"]
+    adopted = ", finished before" if facts.get("adopted") else ""
+    return f"Stage {facts['number']}/{facts['stages']}: {outcome['stage']}{adopted}: {before_and_after(outcome)}"
+
+
+def gate_told(facts: Facts) -> str:
+    """What the gate behind a stage said."""
+    if facts["passed"]:
+        return f"Gate of {facts['stage']} passed: {facts['message']}"
+    then = {"stop": "the pipeline stops", "pause": "a person is asked", "continue": "going on all the same"}
+    return f"Gate of {facts['stage']} failed, {then[str(facts['on_fail'])]}: {facts['message']}"
+
+
+def outcome_lines(outcomes: Sequence[Facts]) -> list[str]:
+    """The stages as a table."""
+    return columns(HEAD, [_row(outcome) for outcome in outcomes])
+
+
+def before_and_after(outcome: Facts) -> str:
+    """A stage's measurements in a few words, of the kind that both have: accuracy, else margin or loss."""
+    before, after = (outcome.get(f"evaluation_{when}") or {} for when in ("before", "after"))
+    for name, told in (("accuracy", percent), ("margin", number), ("loss", nats)):
+        if after.get(name) is not None:
+            first = "–" if before.get(name) is None else told(before, name)
+            return f"{name} {first} → {told(after, name)}"
+    return "not measured"
+
+
+def percent(evaluation: Facts, name: str) -> str:
+    """A share with its interval, as 41.0 % [33.2, 49.1]."""
+    interval = (evaluation.get("intervals") or {}).get(name)
+    shown = f"{100 * evaluation[name]:.1f} %"
+    return shown if interval is None else f"{shown} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+
+
+def number(evaluation: Facts, name: str) -> str:
+    """A plain number."""
+    return f"{evaluation[name]:.3f}"
+
+
+def nats(evaluation: Facts, name: str) -> str:
+    """A loss."""
+    return f"{evaluation[name]:.3f} nats per token"
+
+
+def _row(outcome: Facts) -> tuple[object, ...]:
+    return (
+        outcome["stage"],
+        outcome["algorithm"],
+        before_and_after(outcome),
+        sum(outcome["operations"].values()),
+        sum(outcome["tokens"].values()),
+        round(outcome["seconds"]),
+        outcome["adapter"],
+    )
+
+
+def gate_lines(outcomes: Sequence[Facts]) -> Iterator[str]:
+    """What the gates said, one a line; nothing of stages that have none."""
+    for outcome in outcomes:
+        if gate := outcome.get("gate"):
+            yield gate_told({"stage": outcome["stage"], **gate})
