@@ -70,7 +70,10 @@ class ModelConfig(Section):
         description='"chatml" (no system prompt), or the path of a Jinja file; default: the model\'s own template.',
     )
     initial_state_id: Id | None = Field(
-        None, description="Saved state to start from (weights only, a fresh optimizer); default: the base model."
+        None, description="Saved state to start from; default: the base model."
+    )
+    initial_optimizer: bool = Field(
+        False, description="With initial_state_id: restore its optimizer too; by default it begins afresh."
     )
     initial_artifact_id: Id | None = Field(
         None, description="Exported adapter to start from, an earlier run's for one; default: the base model."
@@ -78,6 +81,8 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _one_start(self) -> Self:
+        if self.initial_optimizer and self.initial_state_id is None:
+            raise ValueError("initial_optimizer = true: only a saved state has an optimizer; set initial_state_id")
         return at_most_one_start(self, "initial_state_id", "initial_artifact_id")
 
 

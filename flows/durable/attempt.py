@@ -87,7 +87,8 @@ class Attempt:
     async def policy(self, start: Start) -> Run:
         """The run to train, at `start`; opens the session if this attempt has none yet."""
         fresh = POLICY not in self.scope.runs
-        policy = await self.trained_run(POLICY, self.initial_weights, start.state_id)
+        initial = replace(self.initial_weights, with_optimizer=self.config.model.initial_optimizer)
+        policy = await self.trained_run(POLICY, initial, start.state_id)
         if fresh:
             where = f"restored from state {start.state_id}" if start.state_id else "fresh"
             get_run_logger().info("session %s, run %s, %s", policy.session_id, policy.run_id, where)
@@ -114,7 +115,10 @@ class Attempt:
 
     @property
     def initial_weights(self) -> RunSpec:
-        """What the policy is before its first step, in every attempt: what a frozen reference is made of."""
+        """What the policy is before its first step, in every attempt: what a frozen reference is made of.
+
+        Without an optimizer, for nothing frozen steps; the policy's own is `policy`'s to ask for.
+        """
         model, lora = self.config.model, self.config.lora
         return RunSpec(
             provider=model.provider,

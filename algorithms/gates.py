@@ -1,0 +1,146 @@
+"""Gates: whether what was measured on held-out examples is good enough to go on with.
+
+    eval.accuracy >= 0.8                        after this stage
+    before.loss < 2                             before it
+    eval.accuracy >= 0.9 * rl.eval.accuracy     a student that keeps nine tenths of what the stage "rl" has reached
+    eval.pass@4 > eval.accuracy
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MEASURED = (
+    "accuracy",
+    "greedy_accuracy",
+    "finished_fraction",
+    "loss",
+    "margin",
+    "preference_accuracy",
+)
+"""What an evaluation has as a number, beside pass@K."""
+
+RELATIONS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+_METRIC = r"(?:[A-Za-z0-9][\w-]*\.)?(?:eval|before)\.[a-z_]+(?:@[1-9][0-9]{0,5})?"
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_GATE = re.compile(
+    rf"\s*(?P<metric>{_METRIC})\s*(?P<relation>>=|<=|==|>|<)\s*"
+    rf"(?:(?P<number>{_NUMBER})|(?:(?P<factor>{_NUMBER})\s*\*\s*)?(?P<bound>{_METRIC}))\s*"
+)
+GRAMMAR = 'METRIC >= NUMBER, METRIC >= METRIC or METRIC >= NUMBER * METRIC (also >, <=, <, ==), METRIC as in "eval.accuracy"'
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number of an evaluation: `when` is "eval" (after training) or "before"; `stage` None means the gate's own."""
+
+    stage: str | None
+    when: str
+    name: str
+
+    @property
+    def pass_at(self) -> int | None:
+        """The K of pass@K; None for another metric."""
+        return int(self.name.removeprefix("pass@")) if self.name.startswith("pass@") else None
+
+    def __str__(self) -> str:
+        return ".".join(part for part in (self.stage, self.when, self.name) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """`metric relation bound`, or `metric relation factor * bound`."""
+
+    metric: Metric
+    relation: str
+    factor: float
+    bound: Metric | float
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What has to be measured for it."""
+        return (self.metric, self.bound) if isinstance(self.bound, Metric) else (self.metric,)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A measured value, and its 95 % interval where it has one."""
+
+    value: float
+    interval: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        low_high = "" if self.interval is None else " [{:.3g}, {:.3g}]".format(*self.interval)
+        return f"{self.value:.4g}{low_high}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a gate has let through, in words: the value, the bound, and how sure either is."""
+
+    passed: bool
+    message: str
+
+
+def parse_gate(text: str) -> Gate:
+    """Read a condition.
+
+    Raises:
+        ValueError: it is not written so, or names what no evaluation measures.
+    """
+    found = _GATE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not a condition on a measurement; write {GRAMMAR}")
+    metric, relation, number, factor, bound = found.group("metric", "relation", "number", "factor", "bound")
+    if number is not None:
+        return Gate(_metric(metric), relation, 1.0, float(number))
+    return Gate(_metric(metric), relation, float(factor or 1), _metric(bound))
+
+
+def judge(gate: Gate, read: Callable[[Metric], Reading | None]) -> Verdict:
+    """Hold a gate to what `read` finds. What was not measured lets nothing through."""
+    for metric in gate.metrics:
+        if read(metric) is None:
+            return Verdict(False, f"{metric} was not measured")
+    value, limit, shown = read(gate.metric), gate.bound, ""
+    assert value is not None
+    if isinstance(limit, Metric):
+        reference = read(limit)
+        assert reference is not None
+        factor = "" if gate.factor == 1 else f"{gate.factor:g} * "
+        shown = f" = {factor}{limit} ({reference})"
+        limit = gate.factor * reference.value
+    passed = RELATIONS[gate.relation](value.value, limit)
+    said = "is" if passed else "is not"
+    return Verdict(passed, f"{gate.metric} = {value} {said} {gate.relation} {limit:.4g}{shown}")
+
+
+def reading(evaluation: Mapping[str, Any] | None, name: str) -> Reading | None:
+    """A number of an evaluation's record, with its interval; None where it was not measured."""
+    if evaluation is None:
+        return None
+    value = evaluation.get(name, evaluation.get("pass_at", {}).get(name))
+    if value is None:
+        return None
+    interval = evaluation.get("intervals", {}).get(name)
+    return Reading(value, None if interval is None else (interval[0], interval[1]))
+
+
+def _metric(text: str) -> Metric:
+    *stage, when, name = text.split(".")
+    if name not in MEASURED and not name.startswith("pass@"):
+        raise ValueError(f"{text}: no evaluation measures {name!r}; known: {', '.join(MEASURED)}, pass@K")
+    if "@" in name and not name.startswith("pass@"):
+        raise ValueError(f"{text}: only pass has an @; write pass@4, say")
+    return Metric(stage[0] if stage else None, when, name)
