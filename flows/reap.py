@@ -11,6 +11,7 @@ from pydantic import Field
 
 from tasks.credentials import settings_for
 from tasks.reaping import CLOSED, DEADLINE_S, SILENCE_S, SPARED, WOULD_CLOSE, Reaped, ask_prefect, reap_sessions
+from tasks.verdicts import tell_left_open
 
 ARTIFACT = "whitney-reap"
 Seconds = Annotated[float, Field(gt=0)]
@@ -28,6 +29,8 @@ async def reap(
     credentials_block: str | None = None,
 ) -> dict[str, list[str]]:
     """Close the sessions of flow runs that have ended, or gone silent; spare the others. Session ids by outcome.
+
+    The slots of a concurrency limit that a closed session stood for come back with it.
 
     What is closed and what is spared: the table in `tasks/reaping.py`. A session is closed at the latest one interval
     of the schedule and `silence_s` after its flow and its runner have died together (defaults: 5 minutes each).
@@ -51,6 +54,8 @@ async def reap(
         reaped.markdown(), key=ARTIFACT, description="Open sessions of flow runs: what was closed, what was spared"
     )
     if reaped.left_open:
+        for one in reaped.left_open:
+            tell_left_open(one.flow_run, one.session.session_id, one.said)
         left = ", ".join(one.session.session_id for one in reaped.left_open)
         raise StillOpenError(f"could not be closed and is still billing: {left}")
     return {
@@ -66,5 +71,7 @@ def _log(reaped: Reaped) -> None:
     if not reaped.findings:
         logger.info("no open session of a flow run")
     left = {one.session.session_id for one in reaped.left_open}
+    if reaped.freed:
+        logger.info("slots came back, of %d runs", len(reaped.freed))
     for one in reaped.findings:
         (logger.error if one.session.session_id in left else logger.info)(one.sentence)

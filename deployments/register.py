@@ -1,0 +1,141 @@
+"""Deployments as they are to be, against those that the Prefect server has: only a difference is sent.
+
+Two things are kept as somebody has set them on the server, because the file only says how they begin: whether a
+schedule is active, and which credentials block is used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import DeploymentScheduleCreate
+from prefect.client.schemas.objects import ConcurrencyOptions, DeploymentSchedule
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.exceptions import ObjectNotFound
+from prefect.flows import Flow, load_flow_from_entrypoint
+from prefect.utilities.callables import parameter_schema
+
+from deployments.changes import Change
+from deployments.prefect_file import Entry, ScheduleEntry
+
+CREDENTIALS = "credentials_block"
+
+
+def register(
+    api: SyncPrefectClient,
+    entry: Entry,
+    *,
+    folder: Path,
+    activate: bool = False,
+    credentials: str | None = None,
+    dry_run: bool = False,
+) -> Change:
+    """Create a deployment, or change what differs.
+
+    Args:
+        api: the Prefect server.
+        entry: what is to be.
+        folder: where its runs work: relative paths of its parameters begin there.
+        activate: switch every schedule on; else those that are on stay on.
+        credentials: name of the credentials block for its runs; else the one they have, if any.
+        dry_run: only say what would be done.
+
+    Raises:
+        ValueError: the flow does not take these parameters.
+    """
+    flow: Flow[..., Any] = load_flow_from_entrypoint(entry.entrypoint)
+    name = f"{flow.name}/{entry.name}"
+    there = find(api, name)
+    entry = _as_it_was_set(entry, flow, there, activate=activate, credentials=credentials)
+    flow.validate_parameters(entry.parameters)
+    wanted = _wanted(entry, flow, folder)
+    about = tuple(_about(schedule) for schedule in entry.schedules)
+    if there is None:
+        change = Change("deployment", name, "created", about)
+    elif differing := _differing(wanted, there):
+        change = Change("deployment", name, "changed", (*differing, *about))
+    else:
+        return Change("deployment", name, "unchanged", about)
+    if not dry_run:
+        flow_id = api.create_flow_from_name(flow.name)
+        api.create_deployment(flow_id, entry.name, version=flow.version, **wanted)  # a name that is there: changes it
+    return change
+
+
+def find(api: SyncPrefectClient, name: str) -> DeploymentResponse | None:
+    """A deployment by "flow/name"; None where there is none."""
+    try:
+        return api.read_deployment_by_name(name)
+    except ObjectNotFound:
+        return None
+
+
+def _as_it_was_set(
+    entry: Entry, flow: Flow[..., Any], there: DeploymentResponse | None, *, activate: bool, credentials: str | None
+) -> Entry:
+    """With what is kept of the deployment that is there, and what was asked for."""
+    active = {schedule.slug for schedule in there.schedules if schedule.active} if there else set()
+    schedules = [
+        schedule.model_copy(update={"active": schedule.active or activate or schedule.slug in active})
+        for schedule in entry.schedules
+    ]
+    parameters = entry.parameters
+    if block := credentials or (there and _credentials_of(there.parameters)):
+        parameters = _with_credentials(parameters, block, flow)
+    return entry.model_copy(update={"schedules": schedules, "parameters": parameters})
+
+
+def _credentials_of(parameters: Mapping[str, Any]) -> str | None:
+    block: str | None = parameters.get(CREDENTIALS) or (parameters.get("config") or {}).get(CREDENTIALS)
+    return block
+
+
+def _with_credentials(parameters: dict[str, Any], block: str, flow: Flow[..., Any]) -> dict[str, Any]:
+    if "config" in parameters:
+        return parameters | {"config": {CREDENTIALS: block} | parameters["config"]}
+    return {CREDENTIALS: block} | parameters if CREDENTIALS in parameter_schema(flow).properties else parameters
+
+
+def _wanted(entry: Entry, flow: Flow[..., Any], folder: Path) -> dict[str, Any]:
+    """What `prefect deploy` would send for this entry, run in `folder`; but for the version, which is only shown."""
+    return {
+        "entrypoint": entry.entrypoint,
+        "description": entry.description,
+        "tags": entry.tags,
+        "parameters": entry.parameters,
+        "work_pool_name": entry.work_pool.name,
+        "job_variables": entry.work_pool.job_variables,
+        "pull_steps": [{"prefect.deployments.steps.set_working_directory": {"directory": str(folder)}}],
+        "parameter_openapi_schema": parameter_schema(flow).model_dump(exclude_unset=True),
+        "enforce_parameter_schema": True,
+        "concurrency_limit": entry.concurrency_limit.limit,
+        "concurrency_options": ConcurrencyOptions(collision_strategy=entry.concurrency_limit.collision_strategy),
+        "schedules": [schedule.schedule() for schedule in entry.schedules],
+    }
+
+
+def _differing(wanted: Mapping[str, Any], there: DeploymentResponse) -> list[str]:
+    """The fields in which the server has something else."""
+    limit = there.global_concurrency_limit
+    odd = {
+        "concurrency_limit": limit and limit.limit,
+        "schedules": sorted(map(_told, there.schedules)),
+    }
+    asked = dict(wanted) | {"schedules": sorted(map(_told, wanted["schedules"]))}
+    return [field for field, value in asked.items() if value != odd.get(field, getattr(there, field, None))]
+
+
+def _told(entry: DeploymentScheduleCreate | DeploymentSchedule) -> tuple[str, bool, str]:
+    """Of a schedule what somebody can set; an interval's anchor is the moment of its making."""
+    when = entry.schedule.model_dump(mode="json", exclude={"anchor_date"})
+    return entry.slug or "", entry.active, json.dumps(when, sort_keys=True)
+
+
+def _about(schedule: ScheduleEntry) -> str:
+    """In words, for the terminal."""
+    when = f"cron {schedule.cron!r} {schedule.timezone or 'UTC'}" if schedule.cron else f"every {schedule.interval:g} s"
+    return f"{when}, {'active' if schedule.active else 'inactive'}"
