@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -19,7 +20,11 @@ from cli.failures import CommandFailedError
 from cli.prefect_setup import deliver
 from cli.run_data import PrefectAt, run_data
 from cli.terminal import Say
+from cli.up_notice import RunningUp
 from tasks.prefect_server import SERVER_SETTINGS
+
+if TYPE_CHECKING:
+    from prefect.settings.legacy import Setting
 
 HOST = "127.0.0.1"
 STANDARD_PORT = 4200
@@ -123,8 +128,53 @@ def prefect_api(say: Say, former: PrefectAt | None = None) -> Iterator[PrefectAt
         with temporary_settings({PREFECT_API_URL: former.api_url}):
             yield former
     else:
+        with known_prefect() as known:
+            if known is not None:
+                say(f"Using the Prefect server of `whitney up`, {known.api_url}")
+                yield known
+                return
         with _server_of_the_run(say) as prefect:
             yield prefect
+
+
+@contextmanager
+def known_prefect() -> Iterator[PrefectAt | None]:
+    """Prefect's API where there is one already: the one that is configured, else that of `whitney up` in this folder.
+
+    While the block runs, Prefect's own client finds it, too.
+    """
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    if configured := PREFECT_API_URL.value():
+        yield PrefectAt(configured)
+    elif up := running_up():
+        with temporary_settings(_settings_of(up.prefect)):
+            yield up.prefect
+    else:
+        yield None
+
+
+def running_up() -> RunningUp | None:
+    """The `whitney up` of this project folder; None where none runs.
+
+    A notice that was left behind is told by its process, which is gone, and by the server at its address, which is none
+    or another's.
+    """
+    up = RunningUp.read()
+    if up is None or up.prefect.home is None:
+        return up
+    return up if home_of_server(up.prefect_api_url) == up.prefect.home else None
+
+
+def _settings_of(prefect: PrefectAt) -> dict[Setting, Any]:
+    """What a process that uses a server of the project's has to know of it: where it is, its pages, its results."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, PREFECT_UI_URL
+
+    settings: dict[Setting, Any] = {
+        PREFECT_API_URL: prefect.api_url,
+        PREFECT_UI_URL: prefect.api_url.removesuffix("/api"),
+    }
+    return settings | ({PREFECT_LOCAL_STORAGE_PATH: prefect.home / "storage"} if prefect.home else {})
 
 
 @contextmanager
@@ -133,7 +183,9 @@ def _server_of_the_run(say: Say, former: PrefectAt | None = None) -> Iterator[Pr
 
     with ExitStack() as stack:
         home = stack.enter_context(run_data("prefect", former.home if former else None)).resolve()
-        if former is not None and not _ends(former):
+        if former is not None and (up := running_up()) and up.prefect.home == home:
+            url = up.prefect_api_url
+        elif former is not None and not _ends(former):
             url = former.api_url  # `whitney demo` leaves its server up, for its pages
         else:
             environment, log = project_server_environment(home, free_port()), home / "server.log"

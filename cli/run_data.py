@@ -143,7 +143,7 @@ def leftovers() -> list[Leftover]:
     left = []
     for path in sorted(found):
         name, owner = _TEMPORARY.fullmatch(path.name), _owner(path)
-        if name and not (is_at_work(owner) if owner else _lives(int(name[1]))):
+        if name and not (is_at_work(owner) if owner else lives(int(name[1]))):
             size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             left.append(Leftover(path, size, owner))
     return left
@@ -170,7 +170,10 @@ def _owner(path: Path) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _lives(process_id: int) -> bool:
+def lives(process_id: int) -> bool:
+    """Whether there is a process of that id, whoever's it is."""
+    if process_id <= 0:  # to os.kill these are groups of processes, and always there
+        return False
     try:
         os.kill(process_id, 0)  # signal 0 asks whether the process is there
     except ProcessLookupError:
