@@ -18,14 +18,13 @@ from rich.console import Console
 from cli.earlier_run import WRITTEN_AGAIN, EarlierRun
 from cli.endpoint import endpoint
 from cli.failures import UsageError, interruptible
+from cli.find_run import find_run
 from cli.prefect_server import prefect_api
 from cli.run_data import Endpoints, PrefectAt, WhitneyAt
+from cli.served_for import served_for
 from cli.terminal import Say, sayer
 from cli.training import FlowCall, show_summary, summary_lines, watch
-from flows import FLOWS
 from flows.checks.drift import ALLOW_DRIFT
-from flows.checks.prepare import check_inputs
-from flows.config import FlowConfig
 from flows.load_config import with_overrides
 from tasks.credentials import settings_for
 from whitney.client import WhitneyClient
@@ -47,19 +46,18 @@ def resume(
         UsageError: it cannot go on as asked; nothing has been started.
         RunFailedError, KeyboardInterrupt: as `cli.training.watch`.
     """
-    earlier = EarlierRun.find(run, _output_dir(overrides))
-    config = earlier.changed(path, overrides)
+    earlier = find_run(run, _output_dir(overrides)).asking(path, overrides)
     if earlier.summary is not None:
-        earlier.require_as_it_is(config)
+        earlier.require_as_it_is()
         told = _summary_told(earlier.folder / "summary.json", earlier.summary)
         for line in (f"{earlier.folder} is finished: nothing to go on with, nothing was allocated", *told):
             sayer(console)(line)
         return
-    earlier.require_allowed(config, allow_drift=allow_drift)
+    earlier.require_allowed(allow_drift=allow_drift)
     earlier.require_resumable(embedded=embedded)
-    check_inputs(earlier.algorithm, config)
+    earlier.check_inputs()
     with interruptible(), _drift_allowed() if allow_drift else nullcontext():
-        summary = _retry(earlier, config, console)
+        summary = _retry(earlier, console)
     show_summary(summary, console)
 
 
@@ -78,24 +76,23 @@ def _output_dir(overrides: Sequence[str]) -> Path | None:
     return Path(named) if isinstance(named, str) else None
 
 
-def _retry(earlier: EarlierRun, config: FlowConfig, console: Console) -> dict[str, Any]:
+def _retry(earlier: EarlierRun[Any], console: Console) -> dict[str, Any]:
     say = sayer(console)
     former = earlier.endpoints
     with ExitStack() as stack:
         prefect = stack.enter_context(prefect_api(say, former.prefect if former else None))
         whitney = None
-        if config.credentials_block is None:
+        if earlier.asked.credentials_block is None:
             own = Path(former.gateway_data_dir) if former and former.gateway_data_dir else None
+            models, provider = served_for(earlier.asked)
             try:
-                whitney = stack.enter_context(
-                    endpoint((config.model.name,), config.model.provider, embedded=False, say=say, former=own)
-                )
+                whitney = stack.enter_context(endpoint(models, provider, embedded=False, say=say, former=own))
             except NoEndpointError as error:
                 began = f". This run began at {former.whitney_base_url}" if former and former.whitney_base_url else ""
                 raise UsageError(f"{error}{began}") from error
             _tell_where(former, whitney, say)
         endpoints = Endpoints.of(prefect, whitney)
-        return watch(lambda: _again(earlier, config, prefect, whitney), console, endpoints, earlier.folder)
+        return watch(lambda: _again(earlier, prefect, whitney), console, endpoints, earlier.folder)
 
 
 def _tell_where(former: Endpoints | None, whitney: WhitneyAt, say: Say) -> None:
@@ -103,36 +100,34 @@ def _tell_where(former: Endpoints | None, whitney: WhitneyAt, say: Say) -> None:
         say(f"Warning: this run began at {former.whitney_base_url} and goes on at {whitney.base_url}")
 
 
-async def _again(
-    earlier: EarlierRun, config: FlowConfig, prefect: PrefectAt, whitney: WhitneyAt | None
-) -> dict[str, Any]:
+async def _again(earlier: EarlierRun[Any], prefect: PrefectAt, whitney: WhitneyAt | None) -> dict[str, Any]:
     """Look for what the run needs, then run it.
 
     Raises:
         UsageError: its flow run or its states are elsewhere.
     """
-    await _require_states(earlier, config, whitney)
-    flow_run = await _awaiting_retry(earlier, config, prefect)
-    return await cast("FlowCall", run_flow(FLOWS[earlier.algorithm], flow_run=flow_run))
+    await _require_states(earlier, whitney)
+    flow_run = await _awaiting_retry(earlier, prefect)
+    return await cast("FlowCall", run_flow(earlier.flow, flow_run=flow_run))
 
 
-async def _require_states(earlier: EarlierRun, config: FlowConfig, whitney: WhitneyAt | None) -> None:
+async def _require_states(earlier: EarlierRun[Any], whitney: WhitneyAt | None) -> None:
     """Refuse an endpoint other than the run's that has not got its state. What its own has lost the flow tells."""
     began_at = earlier.endpoints.whitney_base_url if earlier.endpoints else None
-    if whitney is None or whitney.data_dir or whitney.base_url == began_at or earlier.newest_state_id is None:
+    newest = earlier.newest_state
+    if whitney is None or whitney.data_dir or whitney.base_url == began_at or newest is None:
         return
-    async with WhitneyClient(settings_for(config.credentials_block)) as client:
+    async with WhitneyClient(settings_for(earlier.asked.credentials_block)) as client:
         try:
-            await client.get_state(earlier.newest_state_id)
+            await client.get_state(newest.state_id)
         except NotFoundError:
             raise UsageError(
-                f"{whitney.base_url} has no state {earlier.newest_state_id}, which cycle {earlier.cycles_trained} of "
-                f"this run ended in: name the endpoint it was trained at{f', {began_at}' if began_at else ''}, by "
-                "WHITNEY_BASE_URL"
+                f"{whitney.base_url} has no state {newest.state_id}, which {newest.where} ended in: name the endpoint "
+                f"it was trained at{f', {began_at}' if began_at else ''}, by WHITNEY_BASE_URL"
             ) from None
 
 
-async def _awaiting_retry(earlier: EarlierRun, config: FlowConfig, prefect: PrefectAt) -> FlowRun:
+async def _awaiting_retry(earlier: EarlierRun[Any], prefect: PrefectAt) -> FlowRun:
     """The flow run, scheduled as the UI's Retry does it.
 
     Raises:
@@ -152,9 +147,10 @@ async def _awaiting_retry(earlier: EarlierRun, config: FlowConfig, prefect: Pref
             raise UsageError(
                 f"{earlier.folder} is a deployment's run: press Retry on {flow_run.name} in the Prefect UI"
             )
-        earlier.require_in_place(config.name or flow_run.name)
-        if config != earlier.config:
-            await api.update_flow_run(flow_run.id, parameters={"config": config.model_dump(mode="json")})
+        earlier.require_in_place(earlier.asked.name or flow_run.name)
+        if earlier.asked != earlier.config:
+            parameters = {**flow_run.parameters, "config": earlier.asked.model_dump(mode="json")}
+            await api.update_flow_run(flow_run.id, parameters=parameters)
         await api.set_flow_run_state(flow_run.id, AwaitingRetry(), force=True)
         return await api.read_flow_run(flow_run.id)
 

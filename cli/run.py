@@ -73,6 +73,7 @@ def _begin(path: Path, overrides: tuple[str, ...], *, embedded: bool | None, con
     from cli.endpoint import endpoint
     from cli.prefect_server import prefect_api
     from cli.run_data import Endpoints
+    from cli.served_for import served_for
     from cli.terminal import sayer
     from cli.training import show_summary, train
     from flows.checks.prepare import check_inputs
@@ -85,8 +86,6 @@ def _begin(path: Path, overrides: tuple[str, ...], *, embedded: bool | None, con
         prefect = stack.enter_context(prefect_api(say))
         whitney = None
         if config.credentials_block is None:
-            whitney = stack.enter_context(
-                endpoint((config.model.name,), config.model.provider, embedded=embedded, say=say)
-            )
+            whitney = stack.enter_context(endpoint(*served_for(config), embedded=embedded, say=say))
         summary = train(algorithm, config, console, Endpoints.of(prefect, whitney))
     show_summary(summary, console)

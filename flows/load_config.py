@@ -14,7 +14,10 @@ from flows.config import CONFIGS, ConfigError, FlowConfig
 from flows.config.mistakes import mistakes
 from flows.overrides import with_overrides
 
-__all__ = ["CONFIGS", "ConfigError", "load_config", "parse_config", "with_overrides"]
+__all__ = ["CONFIGS", "AnyConfig", "ConfigError", "load_config", "parse_config", "with_overrides"]
+
+AnyConfig = FlowConfig
+"""What a configuration file can say."""
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> tuple[str, FlowConfig]:

@@ -1,0 +1,52 @@
+"""The run that is named on the command line, as its folder has it on record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from cli.earlier_run import WRITTEN_AGAIN, EarlierRun
+from cli.earlier_training import EarlierTraining
+from cli.failures import UsageError
+from cli.run_data import Endpoints
+from cli.run_files import TABLE, read_json
+from flows.load_config import AnyConfig, parse_config
+
+
+def find_run(run: Path, output_dir: Path | None, *, option: str = "--resume") -> EarlierRun[Any]:
+    """The run that is named: by its folder, or by the folder's name in `output_dir` (default: runs).
+
+    Raises:
+        UsageError: there is none, or what is there is not the folder of a run that has begun.
+    """
+    places = [run] if run.is_absolute() else [run, (output_dir or Path("runs")) / run]
+    folder = next((place for place in places if (place / "config.json").is_file()), None)
+    if folder is None:
+        looked = " and ".join(str(place) for place in places)
+        raise UsageError(f"{option} {run}: no run folder (looked for config.json in {looked})")
+    record = read_json(folder / "config.json", TABLE, "restore it from a copy, or start a new run") or {}
+    if "config" not in record:
+        raise UsageError(f"{folder}: config.json holds no configuration: this run never began; start it again")
+    try:
+        flow_run_id = UUID(record["flow_run_id"])
+    except (KeyError, TypeError, ValueError):
+        raise UsageError(f"{folder}/config.json: flow_run_id is missing, or no id of a flow run") from None
+    algorithm, config = _configuration(record, where=f"{folder}/config.json")
+    return EarlierTraining.read(
+        folder,
+        config,
+        algorithm=algorithm,
+        flow_run_id=flow_run_id,
+        endpoints=Endpoints.read(folder),
+        summary=read_json(folder / "summary.json", TABLE, WRITTEN_AGAIN),
+    )
+
+
+def _configuration(record: dict[str, Any], where: str) -> tuple[str, AnyConfig]:
+    """The algorithm and its configuration. Raises UsageError or ConfigError where they cannot be used."""
+    recorded = record["config"]
+    if not isinstance(recorded, dict):
+        raise UsageError(f"{where}: config is no table; restore it from a copy, or start a new run")
+    algorithm = {"algorithm": record["algorithm"]} if "algorithm" in record else {}
+    return parse_config({**recorded, **algorithm}, where=where)
