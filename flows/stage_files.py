@@ -8,8 +8,8 @@ from typing import Any
 
 from flows.config import ConfigError
 
-STAND_ALONE = ("name", "output_dir")
-"""What a file says of a run by itself; of a stage the pipeline says it."""
+STAND_ALONE = ("algorithm", "name", "output_dir", "approval", "skip_unchanged")
+"""What a file says of a run by itself; of a stage the pipeline says it. `whitney init` writes them all."""
 
 
 def with_stage_files(
@@ -50,5 +50,5 @@ def _read_in(
         raise ConfigError(
             f"{told} = {stage['config']!r}: the file is of algorithm {table['algorithm']}, the stage of {algorithm}"
         )
-    config = {name: value for name, value in table.items() if name not in ("algorithm", *STAND_ALONE)}
+    config = {name: value for name, value in table.items() if name not in STAND_ALONE}
     return {**stage, **({"algorithm": algorithm} if algorithm else {}), "config": config}

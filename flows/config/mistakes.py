@@ -11,12 +11,19 @@ from algorithms.names import did_you_mean
 
 
 def mistakes(model: type[BaseModel], error: ValidationError) -> list[str]:
-    """A line for each mistake that pydantic has found in a table for `model`."""
-    return [_explain(model, dict(issue)) for issue in error.errors(include_url=False)]
+    """A line for each mistake that pydantic has found in a table for `model`.
+
+    What a model says of its table as a whole has its lines and fields in it already, and stays as it is.
+    """
+    lines: list[str] = []
+    for issue in error.errors(include_url=False):
+        whole = issue["type"] == "value_error" and not issue["loc"]
+        lines += str(issue["ctx"]["error"]).splitlines() if whole else [_explain(model, dict(issue))]
+    return lines
 
 
 def _explain(model: type[BaseModel], issue: dict[str, Any]) -> str:
-    path = ".".join(str(part) for part in issue["loc"])
+    path = _path(issue["loc"])
     if issue["type"] == "extra_forbidden":
         known = _fields_at(model, issue["loc"][:-1])
         return f"unknown field {path!r}: {did_you_mean(str(issue['loc'][-1]), known)}known: {', '.join(sorted(known))}"
@@ -25,6 +32,11 @@ def _explain(model: type[BaseModel], issue: dict[str, Any]) -> str:
     value = repr(issue["input"])
     shown = value if len(value) <= 80 else value[:77] + "…"
     return f"{path} = {shown}: {issue['msg'][0].lower()}{issue['msg'][1:]}"
+
+
+def _path(loc: Iterable[str | int]) -> str:
+    """As it is said everywhere: rewards[0].function."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
 
 
 def _description(model: type[BaseModel], loc: tuple[str | int, ...]) -> str:

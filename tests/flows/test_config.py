@@ -63,7 +63,7 @@ def test_every_mistake_is_listed_at_once(tmp_path: Path) -> None:
         ({"algorithm": ["grpo"]}, "algorithm = ['grpo'] is unknown"),
         ({"algorithm": "custom"}, 'build_loss is missing: "module:function"'),
         ({"algorithm": "grpo", "lora": {"rnk": 2}}, "unknown field 'lora.rnk': did you mean 'rank'? known: "),
-        ({"algorithm": "grpo", "rewards": [{"fn": "exact"}]}, "unknown field 'rewards.0.fn'"),
+        ({"algorithm": "grpo", "rewards": [{"fn": "exact"}]}, "unknown field 'rewards[0].fn'"),
         ({"algorithm": "grpo", "name": "../escape"}, "name = '../escape'"),
     ],
 )
