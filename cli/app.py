@@ -28,6 +28,8 @@ app.command("cli.demo:demo", name="demo", help="Watch a small model learn to add
 app.command("cli.run:run", name="run", help="Train what a configuration says.")
 app.command("cli.init:init", name="init", help="Write a commented configuration to start from.")
 app.command("cli.algorithms:algorithms", name="algorithms", help="Which algorithms there are, and what each needs.")
+app.command("cli.deploy:deploy", name="deploy", help="Register deployments, schedules and alerts on a Prefect server.")
+app.command("cli.worker:worker", name="worker", help="Run on this machine what is deployed to a work pool.")
 app.command("cli.serve:serve", name="serve", help="Serve Whitney on this machine, training on its CPU.")
 app.command("cli.smoke:smoke", name="smoke", help="Prove on a live endpoint that operations mean what we think.")
 app.command("cli.reap:reap", name="reap", help="Close sessions that were left open.")
