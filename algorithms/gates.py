@@ -1,9 +1,9 @@
 """Gates: whether what was measured on held-out examples is good enough to go on with.
 
-    eval.accuracy >= 0.8                        after this stage
-    before.loss < 2                             before it
-    eval.accuracy >= 0.9 * rl.eval.accuracy     a student that keeps nine tenths of what the stage "rl" has reached
-    eval.pass@4 > eval.accuracy
+eval.accuracy >= 0.8                        after this stage
+before.loss < 2                             before it
+eval.accuracy >= 0.9 * rl.eval.accuracy     a student that keeps nine tenths of what the stage "rl" has reached
+eval.pass@4 > eval.accuracy
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _GATE = re.compile(
     rf"\s*(?P<metric>{_METRIC})\s*(?P<relation>>=|<=|==|>|<)\s*"
     rf"(?:(?P<number>{_NUMBER})|(?:(?P<factor>{_NUMBER})\s*\*\s*)?(?P<bound>{_METRIC}))\s*"
 )
-GRAMMAR = 'METRIC >= NUMBER, METRIC >= METRIC or METRIC >= NUMBER * METRIC (also >, <=, <, ==), METRIC as in "eval.accuracy"'
+GRAMMAR = (
+    'METRIC >= NUMBER, METRIC >= METRIC or METRIC >= NUMBER * METRIC (also >, <=, <, ==); a METRIC is "eval.accuracy", '
+    'say, "before.loss", or an earlier stage\'s: "sft.eval.accuracy"'
+)
 
 
 @dataclass(frozen=True, slots=True)

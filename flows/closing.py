@@ -38,7 +38,8 @@ def close_sessions_of_tree(flow: Flow[..., object], flow_run: FlowRun, state: St
 
     A runner calls no hook of a subflow's: when the process is gone, this is the one that closes.
     """
-    for credentials_block in sorted(credentials_blocks(flow_run.parameters)) or [None]:
+    blocks: list[str | None] = [*sorted(credentials_blocks(flow_run.parameters))]
+    for credentials_block in blocks or [None]:
         end_sessions(
             settings_for(credentials_block),
             str(flow_run.id),
