@@ -2,6 +2,6 @@
 
 from models.errors import ModelError
 from models.folder import ModelFolder
-from models.resolve import BUILT_IN, cache_folder, resolve
+from models.resolve import BUILT_IN, cache_folder, present, resolve
 
-__all__ = ["BUILT_IN", "ModelError", "ModelFolder", "cache_folder", "resolve"]
+__all__ = ["BUILT_IN", "ModelError", "ModelFolder", "cache_folder", "present", "resolve"]

@@ -51,6 +51,18 @@ def resolve(name: str, *, cache_dir: Path | None = None, progress: Progress = lo
     return folder
 
 
+def present(name: str, *, cache_dir: Path | None = None) -> ModelFolder | None:
+    """The folder of a model that is on this machine; None where `resolve` would have to fetch it, or would refuse."""
+    built_in = name in BUILT_IN
+    path = (cache_dir or cache_folder()) / BUILT_IN[name][0] if built_in else Path(name).expanduser().resolve()
+    folder = ModelFolder(name, path)
+    try:
+        folder.check()
+    except ModelError:
+        return None
+    return folder
+
+
 def cache_folder() -> Path:
     """Where built-in models are kept: $WHITNEY_CACHE, or `whitney/models` in the user's cache folder."""
     if own := os.environ.get("WHITNEY_CACHE"):

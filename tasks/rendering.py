@@ -59,16 +59,17 @@ class Renderer:
         "_variables",
         "model_name",
         "stop_token_ids",
+        "template",
         "template_sha256",
         "tokenizer_sha256",
     )
 
     def __init__(self, model: ModelFolder, template: str | Path | None = None) -> None:
-        source = _template_source(model, template)
+        self.template = _template_source(model, template)
         self.model_name = model.name
         self.tokenizer_sha256 = model.tokenizer_sha256
-        self.template_sha256 = hashlib.sha256(source.encode()).hexdigest()
-        self._template = _compile(source)
+        self.template_sha256 = hashlib.sha256(self.template.encode()).hexdigest()
+        self._template = _compile(self.template)
         self._tokenizer = Tokenizer.from_file(str(model.tokenizer_path))
         # A tokenizer.json may ask for truncation or padding; either would silently change what is trained.
         self._tokenizer.no_truncation()

@@ -88,6 +88,10 @@ class RunFolder:
         """summary.json: how the run ended."""
         _write_json(self.path / "summary.json", summary)
 
+    def write_beside_adapter(self, name: str, text: str) -> None:
+        """adapter/README.md, the model card; adapter/chat_template.jinja, where it was trained on another one."""
+        _replace(self.adapter_dir / name, text.encode())
+
     def write_best(self, solution: Mapping[str, Any]) -> None:
         """best.json: the best solution so far of the one problem that test-time training works on."""
         _write_json(self.path / "best.json", solution)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 from prefect.logging import get_run_logger
 
 from flows.durable.attempt import Attempt
+from flows.durable.delivery import deliver
 from flows.durable.lineage import redone_in
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome
 from flows.durable.summary import summarize
@@ -30,6 +32,7 @@ async def finish(
             attempt.inputs.algorithm, attempt.config, attempt.rows, before=before, after=after, adapter=adapter
         ),
         "run_folder": str(attempt.folder.path),
+        "adapter_facts": asdict(adapter.facts) if adapter.facts else None,
         "flow_run_id": scope.flow_run_id,
         "attempt": scope.attempt,
         "stopped": attempt.stopped,
@@ -44,6 +47,7 @@ async def finish(
             "skipped/… in metrics.jsonl"
         )
     attempt.write_blocks()
+    await deliver(attempt, adapter, summary)
     attempt.folder.write_summary(summary)
     await attempt.report.publish(summary, attempt.rows)
     emit("finished", **summary)

@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tasks.adapter import AdapterFacts
+
 Row = dict[str, int | float]
 """One cycle's metrics; every key is explained in `tasks.glossary`."""
 
@@ -99,7 +101,7 @@ class EvaluationOutcome(BaseModel):
 
 
 class ExportOutcome(BaseModel):
-    """An exported adapter on the caller's disk."""
+    """An exported adapter on the caller's disk, and what was found in it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -107,5 +109,6 @@ class ExportOutcome(BaseModel):
     artifact_id: str
     path: str
     sha256: str
+    facts: AdapterFacts | None = None
     attempt: int
     usage: Row

@@ -23,14 +23,16 @@ from safetensors.numpy import save, save_file
 
 from gateway.providers.base import Outcome, RunSpec, Work
 from gateway.providers.files import METADATA_KEY, NotWrittenError, read_members, write_archive, write_durably
+from models.adapter import CONFIG_FILE, WEIGHTS_FILE, matrices
 from models.errors import ModelError
-from models.resolve import resolve
+from models.resolve import present, resolve
 from whitney.types import RUN_KINDS, SAMPLER_KINDS, CapabilityRow, Usage
 
 _CONTEXT_TOKENS = 8192
 _MAX_RANK = 256
 _VOCABULARY = 64
-_CONFIG, _ADAPTER = "adapter_config.json", "adapter_model.safetensors"
+_ADAPTED = "q_proj"
+"""The one linear of a layer that pretended adapters are for."""
 
 
 class Delays(BaseModel):
@@ -208,8 +210,15 @@ class DelayProvider:
 
     def _export_lora(self, run: _Run, work: Work) -> Outcome:
         assert work.output is not None, "the gateway names the file to write"
-        config = {"peft_type": "LORA", "r": run.spec.rank, "lora_alpha": run.spec.alpha, "lineage": run.lineage}
-        write_archive(work.output, {_CONFIG: json.dumps(config).encode(), _ADAPTER: save(_weights(run))})
+        config = {
+            "peft_type": "LORA",
+            "base_model_name_or_path": run.spec.model,
+            "r": run.spec.rank,
+            "lora_alpha": run.spec.alpha,
+            "target_modules": [_ADAPTED],
+            "lineage": run.lineage,
+        }
+        write_archive(work.output, {CONFIG_FILE: json.dumps(config).encode(), WEIGHTS_FILE: save(_adapter(run))})
         return Outcome({})
 
 
@@ -240,6 +249,18 @@ def _weights(run: _Run) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
     return {"lora_A": _random(run.lineage).standard_normal((run.spec.rank, 8)).astype(np.float32)}
 
 
+def _adapter(run: _Run) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+    """A pair of the right shapes for each layer of the model, where it is one; of another name, for one small layer."""
+    folder, random, rank = present(run.spec.model), _random(run.lineage), run.spec.rank
+    shapes = matrices(folder) if folder else {f"model.layers.0.self_attn.{_ADAPTED}": (8, 8)}
+    pairs = {}
+    for module, (rows, columns) in shapes.items():
+        if module.endswith(_ADAPTED):
+            pairs[f"base_model.model.{module}.lora_A.weight"] = random.standard_normal((rank, columns), np.float32)
+            pairs[f"base_model.model.{module}.lora_B.weight"] = random.standard_normal((rows, rank), np.float32)
+    return pairs
+
+
 def _read_lineage(path: Path) -> tuple[str, int]:
     """The hash a state or an artifact goes on from, and its optimizer's steps."""
     try:
@@ -247,7 +268,7 @@ def _read_lineage(path: Path) -> tuple[str, int]:
             with safe_open(path, "numpy") as file:
                 record = json.loads(file.metadata()[METADATA_KEY])
             return record["lineage"], record["steps"]
-        (config,) = read_members(path, _CONFIG)
+        (config,) = read_members(path, CONFIG_FILE)
         return json.loads(config)["lineage"], 0
     except (SafetensorError, tarfile.TarError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path.name} was not written by the delay provider: it cannot be restored here") from error
