@@ -12,6 +12,7 @@ from prefect.logging import get_logger
 
 from tasks.credentials import settings_for
 from tasks.events import emit
+from tasks.slots import free_slots
 from tasks.verdicts import publish_verdicts
 from whitney.errors import EndpointLostError, WhitneyError
 from whitney.labels import ATTEMPT, FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN
@@ -112,6 +113,10 @@ def end_sessions(
         verdicts = [Verdict("", False, {}, 0.0, could_not_list(flow_run_id, str(error)))]
     for verdict in verdicts:
         _tell(verdict, whose)
+    free_slots(
+        (verdict.labels for verdict in verdicts if verdict.closed),
+        still_open=[verdict.labels for verdict in verdicts if not verdict.closed],
+    )
     publish_verdicts(flow_run_id, verdicts)
     return all(verdict.closed for verdict in verdicts)
 

@@ -38,6 +38,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun, StateType
 
+from tasks.slots import free_slots
 from whitney.heartbeat import pause_s
 from whitney.labels import FLOW_RUN, attempt_of
 from whitney.lifecycle import LifecycleClient, Verdict
@@ -97,10 +98,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """What a call of the reaper has found and done; `notes` say what it could not know."""
+    """What a call of the reaper has found and done; `notes` say what it could not know.
+
+    `freed` are the leases of slots that came back with what was closed.
+    """
 
     findings: list[Finding]
     notes: list[str] = field(default_factory=list)
+    freed: list[str] = field(default_factory=list)
 
     @property
     def left_open(self) -> list[Finding]:
@@ -114,7 +119,8 @@ class Reaped:
             for one in self.findings
         ]
         head = ["| session | flow run | outcome | why | verdict |", "|---|---|---|---|---|"]
-        return "\n".join([*(head + rows if rows else ["No open session of a flow run."]), "", *self.notes])
+        freed = [f"Slots came back, of {len(self.freed)} runs."] if self.freed else []
+        return "\n".join([*(head + rows if rows else ["No open session of a flow run."]), "", *self.notes, *freed])
 
 
 def reap_sessions(
@@ -152,7 +158,17 @@ def reap_sessions(
     with LifecycleClient(settings, deadline_s=deadline_s) as client:
         verdicts = client.end_all([finding.session for finding in findings if finding.doomed])
     by_id = {verdict.session_id: verdict for verdict in verdicts}
-    return Reaped([replace(one, verdict=by_id.get(one.session.session_id)) for one in findings], notes)
+    findings = [replace(one, verdict=by_id.get(one.session.session_id)) for one in findings]
+    # Without a Prefect that can be asked there is nowhere to give slots back: their leases end by themselves.
+    return Reaped(findings, notes, [] if owners is None else _free_slots(findings))
+
+
+def _free_slots(findings: list[Finding]) -> list[str]:
+    closed = [one for one in findings if one.outcome == CLOSED]
+    return free_slots(
+        (one.session.labels for one in closed),
+        still_open=[one.session.labels for one in findings if one not in closed],
+    )
 
 
 def judge(session: Session, owners: Owners | None, *, silence_s: float) -> Finding:

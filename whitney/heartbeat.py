@@ -38,7 +38,7 @@ async def beat(
     """
     every_s = pause_s(ttl_s) if every_s is None else every_s
     task = asyncio.create_task(_beat(client, session_id, every_s), name=f"whitney-heartbeat-{session_id}")
-    task.add_done_callback(_report_order_to_stop)
+    task.add_done_callback(report_order_to_stop)
     try:
         yield
     finally:
@@ -47,11 +47,13 @@ async def beat(
         await asyncio.wait([task])
 
 
-def _report_order_to_stop(task: asyncio.Task[None]) -> None:
-    """A signal's exception may land in here; nobody awaits this task before its block ends, so the loop is told."""
+def report_order_to_stop(task: asyncio.Task[None]) -> None:
+    """For a task in the background: a signal's exception may land in it, and nobody awaits it; so the loop is told."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, Exception):
-        task.get_loop().call_exception_handler({"message": "the heartbeat was interrupted", "exception": error})
+        task.get_loop().call_exception_handler(
+            {"message": "a task in the background was interrupted", "exception": error}
+        )
 
 
 async def _beat(client: WhitneyClient, session_id: str, every_s: float) -> None:

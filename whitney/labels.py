@@ -19,6 +19,9 @@ ROOT_ATTEMPT = "whitney.root_attempt"
 CREATE_KEY = "whitney.create_key"
 """The create_key of the session itself."""
 
+SLOTS = "whitney.slots"
+"""Id of the lease under which its slots of a concurrency limit are held: they come back when the session is closed."""
+
 LONGEST_ATTEMPT = 9
 """Digits."""
 

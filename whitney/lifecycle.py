@@ -7,7 +7,7 @@ two hooks at once, or a hook behind a `finally`, do no harm.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -33,13 +33,17 @@ OnProgress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one session ended. `runs` maps each run to its status; `message` is a sentence for a person."""
+    """How one session ended. `runs` maps each run to its status; `message` is a sentence for a person.
+
+    `labels` are the session's own.
+    """
 
     session_id: str
     closed: bool
     runs: dict[str, str]
     seconds: float
     message: str
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -48,6 +52,7 @@ class _Ending:
 
     session_id: str
     runs: dict[str, str]
+    labels: Mapping[str, str]
     began: float = field(default_factory=time.monotonic)
     told_at: float = field(default_factory=time.monotonic)
     terminal_after_s: float = 0.0
@@ -70,7 +75,7 @@ class _Ending:
             message = f"{ended}, terminal after {self.terminal_after_s:.0f} s, session {self.session_id} closed"
         else:
             message = could_not_close(self.session_id, self.problem)
-        return Verdict(self.session_id, self.closed, self.runs, self.terminal_after_s, message)
+        return Verdict(self.session_id, self.closed, self.runs, self.terminal_after_s, message, self.labels)
 
 
 def could_not_close(session_id: str, problem: str) -> str:
@@ -138,7 +143,7 @@ class LifecycleClient:
 
         Then all are looked at in turn, so that one that does not end holds no other up.
         """
-        endings = [_Ending(session.session_id, _statuses(session)) for session in sessions]
+        endings = [_Ending(session.session_id, _statuses(session), session.labels) for session in sessions]
         for ending in endings:
             _attempt_step(self._cancel, ending)
         while pending := [ending for ending in endings if ending.pending]:

@@ -10,6 +10,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from flows.checks.drift import in_lines, require_no_drift
+from flows.checks.planned import planned_sessions
 from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError, FlowConfig
@@ -17,6 +18,7 @@ from flows.durable.attempt import Attempt
 from flows.durable.earlier import take_over
 from flows.durable.lost_states import revoke_lost_blocks
 from flows.durable.session_scope import SessionScope
+from flows.durable.slots import Slots
 from flows.durable.telling import warn
 from tasks.events import emit
 from tasks.run_folder import RunFolder
@@ -30,9 +32,13 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         WhitneyError: the gateway cannot be reached, or refuses the key.
     """
     client, inputs = await prepare(algorithm, config)
-    scope = SessionScope(client, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count)
     async with AsyncExitStack() as held:
         held.push_async_callback(client.aclose)
+        slots = Slots(config.session_limit, planned_sessions(config), flow_run_id=flow_run.id)
+        await slots.require()
+        scope = SessionScope(
+            client, slots, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count
+        )
         with _writable(config):
             folder = RunFolder.open(config.output_dir, config.name or flow_run.name, scope.flow_run_id)
         lock = await take_over(client, folder, scope)

@@ -16,12 +16,13 @@ from prefect.client.orchestration import get_client
 
 from flows.closing import end_sessions
 from flows.durable.run_spec import RunSpec
+from flows.durable.slots import Slots
 from tasks.events import emit
 from tasks.run import Meter, Run
 from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
 from whitney.client import WhitneyClient
 from whitney.heartbeat import beat
-from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN
+from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN, SLOTS
 
 POLICY = "policy"
 
@@ -33,6 +34,7 @@ class SessionScope:
         "_client",
         "_requested",
         "_sessions",
+        "_slots",
         "_stack",
         "attempt",
         "create_key",
@@ -42,8 +44,9 @@ class SessionScope:
         "runs",
     )
 
-    def __init__(self, client: WhitneyClient, *, flow_run_id: str, root_id: str, attempt: int) -> None:
+    def __init__(self, client: WhitneyClient, slots: Slots, *, flow_run_id: str, root_id: str, attempt: int) -> None:
         self._client = client
+        self._slots = slots
         self._stack = AsyncExitStack()
         self._requested = False
         self._sessions: dict[str, str] = {}
@@ -68,13 +71,18 @@ class SessionScope:
         return run
 
     async def _open_session(self, name: str) -> str:
-        """Open a session and keep it alive. All of an attempt's sessions carry its labels, so one search finds them."""
+        """Open a session and keep it alive. All of an attempt's sessions carry its labels, so one search finds them.
+
+        Before the first all slots are taken that the attempt needs.
+        """
+        await self._slots.take()
         labels = {
             FLOW_RUN: self.flow_run_id,
             ROOT_FLOW_RUN: self.root_id,
             ATTEMPT: str(self.attempt),
             ROOT_ATTEMPT: str(await self._root_attempt()),
             CREATE_KEY: self.create_key,
+            **({SLOTS: lease} if (lease := self._slots.lease) else {}),
         }
         self._requested = True
         emit("session_requested")
@@ -113,6 +121,7 @@ class SessionScope:
             await close_session(self._client, session_id)
             emit("session_closed", session_id=session_id)
         self._sessions, self._requested = {}, False
+        await self._slots.give_back()
 
     async def abandon(self) -> None:
         """The bad end, in the fixed order: cancel the runs, poll until they are terminal, then close the sessions.
@@ -121,6 +130,7 @@ class SessionScope:
         Prefect may be what failed. Whatever goes wrong here the hook does again.
         """
         if not self._requested:
+            await self._slots.give_back()
             return
         await self._stack.aclose()
         closed = await asyncio.to_thread(
@@ -132,3 +142,6 @@ class SessionScope:
         )
         if closed:
             self._sessions, self._requested = {}, False
+            await self._slots.give_back()
+        else:
+            await self._slots.stop_renewing()
