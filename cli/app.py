@@ -34,6 +34,7 @@ app.command("cli.serve:serve", name="serve", help="Serve Whitney on this machine
 app.command("cli.smoke:smoke", name="smoke", help="Prove on a live endpoint that operations mean what we think.")
 app.command("cli.reap:reap", name="reap", help="Close sessions that were left open.")
 app.command("cli.lineage:lineage", name="lineage", help="Which state came from which, and what was paid for twice.")
+app.command("cli.export:export", name="export", help="A run's adapter, or base and adapter merged, in a folder.")
 app.command("cli.model:model", name="model", help="Where a model's folder is; transformers and peft load it.")
 app.command("cli.mcp_server:mcp", name="mcp", help="Serve coding agents over stdio (Model Context Protocol).")
 app.command("cli.doctor:doctor", name="doctor", help="Check versions, key, gateway, Prefect, model cache and disk.")

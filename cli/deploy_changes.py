@@ -1,0 +1,97 @@
+"""What `whitney deploy` does on the server, one thing after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.exceptions import ObjectNotFound
+
+from cli.failures import UsageError
+from deployments.automations import alerts, automate, zombies
+from deployments.changes import Change
+from deployments.ground import make_credentials, make_credentials_type, make_session_limit, make_work_pool
+from deployments.prefect_file import Entry, shipped
+from deployments.register import register
+from whitney.settings import WhitneySettings, resolve_settings
+
+REAPER = "reap"
+NO_ALERTS = "without --notify TYPE/NAME nobody is told"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The options of `whitney deploy` that are about the server."""
+
+    activate: bool
+    sessions: int | None
+    credentials: str | None
+    notify: str | None
+    dry_run: bool
+
+
+def changes(entries: Sequence[Entry], wishes: Wishes) -> Iterator[Change]:
+    """Make it so, and tell each thing as it is done; what can be refused is refused before the first.
+
+    Whatever is deployed, the reaper is too: it closes what a run that dies with its machine leaves open.
+
+    Raises:
+        UsageError: an option's value is no good, or what it names is not there.
+    """
+    if wishes.sessions is not None and wishes.sessions < 1:
+        raise UsageError(f"--sessions {wishes.sessions}: at least 1, or no run could ever begin")
+    endpoint = resolve_settings() if wishes.credentials else None
+    reaper = [entry for entry in shipped() if entry.name == REAPER and entry not in entries]
+    with get_client(sync_client=True) as api:
+        block = _notification_block(api, wishes.notify) if wishes.notify else None
+        yield make_work_pool(api, dry_run=wishes.dry_run)
+        yield make_session_limit(api, wishes.sessions, dry_run=wishes.dry_run)
+        yield make_credentials_type(api, dry_run=wishes.dry_run)
+        if wishes.credentials and endpoint:
+            yield _credentials(wishes.credentials, endpoint, dry_run=wishes.dry_run)
+        for entry in (*reaper, *entries):
+            yield register(
+                api,
+                entry,
+                folder=Path.cwd(),
+                activate=wishes.activate,
+                credentials=wishes.credentials,
+                dry_run=wishes.dry_run,
+            )
+        yield from _automations(api, block, dry_run=wishes.dry_run)
+
+
+def _credentials(name: str, endpoint: WhitneySettings, *, dry_run: bool) -> Change:
+    try:
+        return make_credentials(name, endpoint, dry_run=dry_run)
+    except ValueError as error:
+        raise UsageError(f"--credentials {name!r}: {error}") from None
+
+
+def _notification_block(api: SyncPrefectClient, notify: str) -> UUID:
+    kind, slash, name = notify.partition("/")
+    if not (kind and slash and name):
+        raise UsageError(f"--notify {notify!r}: write it as TYPE/NAME, e.g. slack-webhook/on-call")
+    try:
+        return api.read_block_document_by_name(name, kind).id
+    except ObjectNotFound:
+        raise UsageError(
+            f"--notify {notify}: no such block; make one in the Prefect UI, under Blocks, or name one that "
+            "`prefect block ls` lists"
+        ) from None
+
+
+def _automations(api: SyncPrefectClient, block: UUID | None, *, dry_run: bool) -> Iterator[Change]:
+    yield automate(api, zombies(), dry_run=dry_run)
+    if block is not None:
+        for alert in alerts(block):
+            yield automate(api, alert, dry_run=dry_run)
+    else:
+        names = [alert.name for alert in alerts(UUID(int=0))]
+        there = [name for name in names if api.read_automations_by_name(name)]
+        yield from (Change("automation", name, "unchanged") for name in there)
+        if len(there) < len(names):
+            yield Change("automations", "that tell a person", "left out", (NO_ALERTS,))

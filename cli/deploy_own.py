@@ -1,0 +1,60 @@
+"""A user's own configuration as a deployment."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.failures import UsageError
+from cli.schedules import When
+
+if TYPE_CHECKING:
+    from deployments.prefect_file import Entry
+    from flows.config import FlowConfig
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
+    """The deployment of a TOML file, checked as `whitney run` checks it.
+
+    Relative paths in it stay relative: a run works in the folder where it was deployed from, and there they mean what
+    they mean to `whitney run`. Absolute ones would tie the configuration to this machine, and a fingerprint to a path.
+
+    Raises:
+        UsageError: the name or the schedule cannot be used.
+        ConfigError, DataError, RenderingError, ModelError: as `whitney run`.
+    """
+    from deployments.prefect_file import SESSION_LIMIT, Entry, shipped
+    from flows import FLOWS
+    from flows.checks.prepare import check_inputs
+    from flows.load_config import load_config
+
+    algorithm, config = load_config(path, overrides)
+    name = when.name or path.stem
+    if not NAME.fullmatch(name):
+        raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-', at most 80, the first of them no sign")
+    schedules, overlap = when.schedules(), when.policy()
+    flow = FLOWS[algorithm]
+    entrypoint = f"{flow.fn.__module__}.{flow.fn.__name__}"
+    if any((entry.entrypoint, entry.name) == (entrypoint, name) for entry in shipped()):
+        raise UsageError(
+            f"--name {name}: {algorithm}/{name} is one of this project's, and `whitney deploy` would put its own "
+            "configuration back; choose another name"
+        )
+    check_inputs(algorithm, config)
+    written = _written(config)
+    return Entry(
+        name=name,
+        entrypoint=entrypoint,
+        description=f"{algorithm}, from {path.name}.",
+        parameters={"config": {"session_limit": SESSION_LIMIT} | written},
+        schedules=schedules,
+        concurrency_limit=overlap,
+    )
+
+
+def _written(config: FlowConfig) -> dict[str, object]:
+    """What the file sets, and no defaults: the form in the UI shows those, and they may get better."""
+    return config.model_dump(mode="json", exclude_unset=True)
