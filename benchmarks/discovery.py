@@ -22,7 +22,7 @@ from benchmarks.training import STARTERS, train
 from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
 from flows.config import TttConfig
-from flows.load_config import load_config
+from flows.load_config import load_algorithm
 from tasks.completion import Completion
 from tasks.jsonl import read_jsonl
 from tasks.rewards import score
@@ -50,7 +50,7 @@ def measure(experiment: Experiment, folder: Path) -> Finding:
     """Test-time training, then the base model with the same tokens, on one gateway."""
     with gateway_as_endpoint(folder / "gateway", models=(model_of(experiment),)):
         trained = train(experiment.path, experiment.settings, folder)
-        config = load_config(experiment.path, experiment.settings)[1]
+        config = load_algorithm(experiment.path, experiment.settings)[1]
         assert isinstance(config, TttConfig)
         base = asyncio.run(draw_from_base(config, trained.summary["tokens"]["sampled"]))
     curve = trained.curve("best_reward")

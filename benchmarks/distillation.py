@@ -64,9 +64,9 @@ def measure_dpo(experiment: Experiment, folder: Path) -> Finding:
 
 def model_of(experiment: Experiment) -> str:
     """The name of the model that the experiment trains."""
-    from flows.load_config import load_config
+    from flows.load_config import load_algorithm
 
-    return load_config(experiment.path, experiment.settings)[1].model.name
+    return load_algorithm(experiment.path, experiment.settings)[1].model.name
 
 
 EXPERIMENTS = (

@@ -38,9 +38,9 @@ def train(starter: Path, settings: Sequence[str], folder: Path) -> Trained:
     The environment names a gateway; a Prefect server must be there.
     """
     import flows
-    from flows.load_config import load_config
+    from flows.load_config import load_algorithm
 
-    algorithm, config = load_config(starter, [*settings, f'output_dir="{folder / "runs"}"'])
+    algorithm, config = load_algorithm(starter, [*settings, f'output_dir="{folder / "runs"}"'])
     flow_run = cast("Coroutine[Any, Any, dict[str, Any]]", flows.FLOWS[algorithm](config))
     summary = asyncio.run(flow_run)
     metrics = Path(summary["run_folder"], "metrics.jsonl").read_text(encoding="utf-8")
@@ -49,9 +49,9 @@ def train(starter: Path, settings: Sequence[str], folder: Path) -> Trained:
 
 def train_alone(starter: Path, settings: Sequence[str], folder: Path) -> Trained:
     """`train` on a gateway of its own in `folder`, which has ended when this returns."""
-    from flows.load_config import load_config
+    from flows.load_config import load_algorithm
 
-    model = load_config(starter, settings)[1].model
+    model = load_algorithm(starter, settings)[1].model
     with gateway_as_endpoint(folder / "gateway", provider=model.provider, models=(model.name,)):
         return train(starter, settings, folder)
 

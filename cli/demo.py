@@ -88,10 +88,10 @@ def _demonstrate(
     from cli.run_data import Endpoints
     from cli.terminal import sayer
     from cli.training import show_summary, train
-    from flows.load_config import load_config
+    from flows.load_config import load_algorithm
 
     say = sayer(console)
-    algorithm, checked = load_config(config, [] if seed is None else [f"seed={seed}"])
+    algorithm, checked = load_algorithm(config, [] if seed is None else [f"seed={seed}"])
     with embedded_gateway((checked.model.name,), checked.model.provider, say=say) as whitney:
         wait_for_prefect()
         summary = train(algorithm, checked, console, Endpoints.of(prefect, whitney))

@@ -10,20 +10,20 @@ from pydantic import BaseModel, ValidationError
 from algorithms.names import did_you_mean
 
 
-def mistakes(model: type[BaseModel], error: ValidationError) -> list[str]:
-    """A line for each mistake that pydantic has found in a table for `model`.
+def mistakes(model: type[BaseModel], error: ValidationError, table: Any = None) -> list[str]:
+    """A line for each mistake that pydantic has found in a table for `model`; with the table, entries have their names.
 
     What a model says of its table as a whole has its lines and fields in it already, and stays as it is.
     """
     lines: list[str] = []
     for issue in error.errors(include_url=False):
         whole = issue["type"] == "value_error" and not issue["loc"]
-        lines += str(issue["ctx"]["error"]).splitlines() if whole else [_explain(model, dict(issue))]
+        lines += str(issue["ctx"]["error"]).splitlines() if whole else [_explain(model, dict(issue), table)]
     return lines
 
 
-def _explain(model: type[BaseModel], issue: dict[str, Any]) -> str:
-    path = _path(issue["loc"])
+def _explain(model: type[BaseModel], issue: dict[str, Any], table: Any) -> str:
+    path = _path(issue["loc"], table)
     if issue["type"] == "extra_forbidden":
         known = _fields_at(model, issue["loc"][:-1])
         return f"unknown field {path!r}: {did_you_mean(str(issue['loc'][-1]), known)}known: {', '.join(sorted(known))}"
@@ -31,12 +31,24 @@ def _explain(model: type[BaseModel], issue: dict[str, Any]) -> str:
         return f"{path} is missing: {_description(model, issue['loc'])}"
     value = repr(issue["input"])
     shown = value if len(value) <= 80 else value[:77] + "…"
-    return f"{path} = {shown}: {issue['msg'][0].lower()}{issue['msg'][1:]}"
+    said = issue["msg"].removeprefix("Value error, ")
+    return f"{path} = {shown}: {said[0].lower()}{said[1:]}"
 
 
-def _path(loc: Iterable[str | int]) -> str:
-    """As it is said everywhere: rewards[0].function."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
+def _path(loc: Iterable[str | int], table: Any) -> str:
+    """As it is said everywhere: rewards[0].function, stages[1] (rl).on_fail."""
+    path, here = "", table
+    for part in loc:
+        try:
+            here = here[part]
+        except (KeyError, IndexError, TypeError):
+            here = None
+        if isinstance(part, int):
+            name = (here.get("name") or here.get("algorithm")) if isinstance(here, dict) else None
+            path += f"[{part}]" + (f" ({name})" if name else "")
+        else:
+            path += f".{part}"
+    return path.removeprefix(".")
 
 
 def _description(model: type[BaseModel], loc: tuple[str | int, ...]) -> str:
