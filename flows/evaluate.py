@@ -11,6 +11,7 @@ from algorithms.sft import sft_data
 from flows.durable.attempt import Attempt
 from flows.durable.outcome import EvaluationOutcome, Start
 from flows.lifecycle import block_flow
+from flows.parts.heldout import shares
 from flows.parts.record import require_some_scored
 from flows.parts.rollout import draw
 from tasks.events import emit
@@ -25,10 +26,6 @@ GREEDY_ROUND = 1_000_004
 # Examples in one request, so that a large held-out set is several bodies of moderate size.
 LOSS_BATCH = 64
 
-# A reply is correct when its reward, without any bonus, is full.
-CORRECT = 1.0
-
-
 Measure = Callable[[Attempt, Run], Awaitable[dict[str, float]]]
 """What an algorithm measures on the held-out examples itself: `loss`, `margin`, `preference_accuracy`."""
 
@@ -37,7 +34,11 @@ Measure = Callable[[Attempt, Run], Awaitable[dict[str, float]]]
 async def evaluate(
     attempt: Attempt, when: str, start: Start, measure: Measure | None = None
 ) -> EvaluationOutcome | None:
-    """Accuracy on held-out prompts (share of replies with full reward), and what `measure` adds."""
+    """Accuracy and pass@k on held-out prompts, each with its interval, and what `measure` adds; `start` is measured.
+
+    `when` is "before", "cycle-8" or "after". Prefect matches an evaluation of a former attempt by the order of calls:
+    whoever calls must come here in the same order in every attempt.
+    """
     section = attempt.config.evaluation
     if not (section.enabled and attempt.inputs.heldout):
         return None
@@ -48,22 +49,22 @@ async def evaluate(
     sequences = [sequence for group in drawn for sequence in group.sequences]
     outcome = EvaluationOutcome(
         when=when,
+        cycle=len(attempt.rows),
         state_id=start.state_id,
         prompts=len(drawn),
         skipped=skipped,
         samples=section.samples,
         unscored=sum(reward is None for group in drawn for reward in group.rewards),
         temperature=section.temperature,
-        accuracy=_accuracy(drawn),
-        greedy_accuracy=_accuracy(greedy),
+        **shares(drawn, greedy, section.pass_at),
         finished_fraction=sum(s["stop_reason"] == "stop" for s in sequences) / len(sequences) if sequences else None,
         **measured,
         attempt=attempt.scope.attempt,
         usage=attempt.scope.meter.take(),
     )
     attempt.folder.write_samples(f"evaluation-{when}", [row for group in drawn for row in group.sample_rows()])
-    get_run_logger().info("held out, %s training: accuracy %s %s", when, outcome.accuracy, measured or "")
-    emit("evaluated", **outcome.model_dump(exclude={"usage"}))
+    get_run_logger().info("held out, %s: accuracy %s %s", when, outcome.accuracy, measured or "")
+    emit("evaluated", **outcome.told)
     return outcome
 
 
@@ -93,11 +94,3 @@ async def heldout_loss(attempt: Attempt, policy: Run) -> dict[str, float]:
         *(forward(policy, forward_backward_payload(batch, "cross_entropy"), "forward held-out") for batch in batches)
     )
     return {"loss": mean_nll(data, [output for answer in answers for output in answer.result["loss_outputs"]])}
-
-
-def _accuracy(groups: list[Group]) -> float | None:
-    """Share of correct completions; None when not one of them could be scored."""
-    rewards = [reward for group in groups for reward in group.rewards]
-    if all(reward is None for reward in rewards):
-        return None
-    return sum(reward is not None and reward >= CORRECT for reward in rewards) / len(rewards)

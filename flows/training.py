@@ -11,7 +11,7 @@ from flows.config import FlowConfig
 from flows.durable.attempt import Attempt
 from flows.durable.begin import begin_attempt
 from flows.durable.finish import finish
-from flows.durable.lineage import require_measured_at
+from flows.durable.lineage import require_taken_at
 from flows.durable.outcome import Block, BlockOutcome, Start
 from flows.durable.stopping import stop_reason
 from flows.durable.termination import sigterm_is_heard
@@ -31,8 +31,9 @@ async def train(
     """Run an algorithm's blocks from the first to the last; the run's summary.
 
     Every block of `save_every` cycles is a persisted subflow: a Retry adopts the finished ones and goes on at the one
-    that failed, from the state the last finished one saved. `measure` is what the algorithm wants to know of the
-    held-out examples beside their accuracy.
+    that failed, from the state the last finished one saved. So are the measurements: before, after every
+    `evaluation.every` cycles, and after the last block, whichever that is. `measure` is what the algorithm wants to
+    know of the held-out examples beside their accuracy.
 
     Raises:
         ValueError: the configuration cannot run here; nothing has been allocated.
@@ -40,8 +41,8 @@ async def train(
     """
     with sigterm_is_heard():
         async with await begin_attempt(algorithm, config) as attempt:
-            before = await evaluate(attempt, "before", Start(), measure)
             start = Start()
+            await attempt.adopt_measurement(start, await evaluate(attempt, "before", start, measure))
             for block in attempt.blocks():
                 outcome = await attempt.adopt(block, await train_block(attempt, block, config, start))
                 start = outcome.end
@@ -49,7 +50,10 @@ async def train(
                 if attempt.stopped:
                     get_run_logger().warning("stopped after cycle %d: %s", outcome.cycle + 1, attempt.stopped)
                     break
-            after = await evaluate(attempt, "after", start, measure)
+                if config.evaluation.is_due(trained := outcome.cycle + 1, config.cycles):
+                    between = await evaluate(attempt, f"cycle-{trained}", start, measure)
+                    await attempt.adopt_measurement(start, between)
+            await attempt.adopt_measurement(start, await evaluate(attempt, "after", start, measure))
             adapter = await export(attempt, start)
-            require_measured_at(start, after, adapter)
-            return await finish(attempt, before, after, adapter)
+            require_taken_at(start, adapter)
+            return await finish(attempt, adapter)

@@ -11,7 +11,7 @@ from prefect.artifacts import Artifact, acreate_progress_artifact, aupdate_progr
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
-from tasks.curve import run_report_markdown
+from tasks.run_page import run_report_markdown
 
 
 class Report:
@@ -26,7 +26,7 @@ class Report:
         self._progress: UUID | None = None
         self._page: UUID | None = None
 
-    async def update(self, rows: Sequence[dict[str, float]]) -> None:
+    async def update(self, rows: Sequence[dict[str, float]], evaluations: Sequence[dict[str, Any]]) -> None:
         """Show how far the run is."""
         percent = 100.0 * len(rows) / self._cycles
         if self._progress is None:
@@ -35,11 +35,12 @@ class Report:
             )
         else:
             await aupdate_progress_artifact(self._progress, percent)
-        await self._show(run_report_markdown(None, rows, name=self._name, algorithm=self._algorithm))
+        await self._show(run_report_markdown(None, rows, evaluations, name=self._name, algorithm=self._algorithm))
 
     async def publish(self, summary: dict[str, Any], rows: Sequence[dict[str, float]]) -> None:
         """Show how the run ended."""
-        await self._show(run_report_markdown(summary, rows, name=self._name, algorithm=self._algorithm))
+        evaluations = summary.get("evaluations", [])
+        await self._show(run_report_markdown(summary, rows, evaluations, name=self._name, algorithm=self._algorithm))
 
     async def _show(self, markdown: str) -> None:
         if self._page is None:

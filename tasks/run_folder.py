@@ -75,10 +75,25 @@ class RunFolder:
         """states.jsonl: the chain of saved states, one row a block (state_id, parent_state_id, run_id, attempt)."""
         _write_lines(self.path / "states.jsonl", _latest(rows, "block"))
 
+    def write_evaluations(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """evaluations.jsonl: what was measured on the held-out examples, one row a measurement, in order."""
+        _write_lines(self.path / "evaluations.jsonl", rows)
+
     def write_samples(self, cycle: int | str, rows: Iterable[Mapping[str, Any]]) -> None:
         """samples/cycle-0003.jsonl, or samples/<word>.jsonl for an evaluation: texts, rewards, how they ended."""
         stem = cycle if isinstance(cycle, str) else f"cycle-{cycle:04d}"
         _write_lines(self.path / "samples" / f"{stem}.jsonl", rows)
+
+    def write_stages(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """stages.jsonl of a pipeline: the outcomes of its finished stages, in their order."""
+        _write_lines(self.path / "stages.jsonl", rows)
+
+    def read_stages(self) -> list[dict[str, Any]]:
+        """stages.jsonl as it was written; empty where there is none, or it is damaged."""
+        try:
+            return [orjson.loads(line) for line in (self.path / "stages.jsonl").read_bytes().splitlines()]
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return []
 
     def write_heldout(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """heldout.jsonl: the examples that are never trained on."""

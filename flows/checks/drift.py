@@ -36,8 +36,9 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 
-FIXED = ("algorithm", "seed", "save_every", "model.name", "model.provider", "lora")
-"""Fields and sections that finished blocks are matched by: they cannot change within a run, meant or not."""
+FIXED = ("algorithm", "seed", "save_every", "evaluation.every", "model.name", "model.provider", "lora")
+"""Fields and sections that finished blocks and measurements are matched by: they cannot change within a run, meant or
+not."""
 
 Change = tuple[Any, Any]
 """(before, now)."""

@@ -100,6 +100,7 @@ class FlowConfig(Section):
             ValueError: names the field, the value and the way out.
         """
         self.loss_terms()
+        self.evaluation.require_between_blocks(self.save_every)
 
     def check_data(self, train: Sequence[Example]) -> None:
         """Refuse examples that lack what the algorithm learns from.

@@ -69,9 +69,7 @@ class ModelConfig(Section):
         None,
         description='"chatml" (no system prompt), or the path of a Jinja file; default: the model\'s own template.',
     )
-    initial_state_id: Id | None = Field(
-        None, description="Saved state to start from; default: the base model."
-    )
+    initial_state_id: Id | None = Field(None, description="Saved state to start from; default: the base model.")
     initial_optimizer: bool = Field(
         False, description="With initial_state_id: restore its optimizer too; by default it begins afresh."
     )
@@ -163,10 +161,19 @@ class OptimizerConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """The held-out measurement before and after training."""
+    """The held-out measurement before, after and, with `every`, during training."""
 
     enabled: bool = Field(True, description="Measure before the first and after the last cycle.")
+    every: PositiveInt | None = Field(
+        None,
+        description="Measure after every so many cycles, too: a multiple of `save_every`, for it is between blocks.",
+    )
     samples: PositiveInt = Field(4, description="Completions per held-out prompt at `temperature`.")
+    pass_at: list[PositiveInt] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Which pass@k to estimate from them, [1, 4] for one: the chance that one of k tries is correct.",
+    )
     temperature: Temperature = Field(1.0, description="0 = greedy (then one sample per prompt is enough).")
     greedy: bool = Field(False, description="Also measure one greedy completion per prompt.")
     max_prompts: PositiveInt | None = Field(None, description="Measure on the first so many held-out prompts only.")
@@ -175,3 +182,35 @@ class EvaluationConfig(Section):
         description="The reward function that says what is correct (score 1); default: the first of `rewards`, for SFT "
         "the answer word for word.",
     )
+
+    @model_validator(mode="after")
+    def _enough_samples(self) -> Self:
+        if self.pass_at and self.temperature == 0:
+            raise ValueError(
+                f"pass_at = {self.pass_at} with temperature = 0: all tries at a prompt would be the same; leave it out "
+                "or raise the temperature (`greedy` measures without it, too)"
+            )
+        if wanting := [k for k in self.pass_at if k > self.samples]:
+            raise ValueError(
+                f"pass_at = {self.pass_at}: pass@{wanting[0]} cannot be told from samples = {self.samples} completions "
+                f"of a prompt; set samples = {max(wanting)} or more, or leave {wanting[0]} out"
+            )
+        return self
+
+    def require_between_blocks(self, save_every: int) -> None:
+        """Make sure that measurements fall between blocks: a Retry could not adopt one in the middle of one.
+
+        Raises:
+            ValueError: names both settings, and what would do.
+        """
+        if self.every is None or self.every % save_every == 0:
+            return
+        above = -(-self.every // save_every) * save_every
+        raise ValueError(
+            f"evaluation.every = {self.every} is no multiple of save_every = {save_every}, and what is measured is a "
+            f"saved state: set evaluation.every = {above}, or save_every = {self.every}"
+        )
+
+    def is_due(self, trained: int, cycles: int) -> bool:
+        """Whether to measure after `trained` of `cycles` cycles; what comes after the last is measured anyway."""
+        return self.every is not None and trained < cycles and trained % self.every == 0

@@ -16,8 +16,8 @@ from prefect.logging import get_run_logger
 
 from flows.checks.prepared import Prepared
 from flows.durable.earlier import give_way
-from flows.durable.lineage import delete_old_states, require_next
-from flows.durable.outcome import Block, BlockOutcome, Row, Start
+from flows.durable.lineage import delete_old_states, require_next, require_taken_at
+from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, Row, Start
 from flows.durable.run_spec import RunSpec
 from flows.durable.session_scope import POLICY, SessionScope
 from tasks.events import emit
@@ -37,6 +37,7 @@ class Attempt:
         "chain",
         "client",
         "config",
+        "evaluations",
         "folder",
         "inputs",
         "pool",
@@ -57,6 +58,7 @@ class Attempt:
         self.pool = RewardPool(timeout_s=config.reward_timeout_s, keys=[client.settings.api_key])
         self.rows: list[Row] = []
         self.chain: list[BlockOutcome] = []
+        self.evaluations: list[EvaluationOutcome] = []
         self.stopped: str | None = None
         self._lock = lock
         self.report = Report(inputs.algorithm, config.cycles, folder.path.name)
@@ -150,13 +152,31 @@ class Attempt:
         if outcome.run_id in {run.run_id for run in self.scope.runs.values()}:
             self.write_blocks()
             await delete_old_states(self.client, self.chain, self.config.keep_states)
-            await self.report.update(self.rows)
+            await self.report.update(self.rows, [one.told for one in self.evaluations])
         # Of one that is adopted all that has been done; writing block after block again, a kill would leave the folder
         # with fewer of them than there are.
         emit("block_saved", cycle=outcome.cycle, state_id=outcome.state_id)
         return outcome
 
+    async def adopt_measurement(self, start: Start, outcome: EvaluationOutcome | None) -> None:
+        """Take what was measured at `start`, just now or by a former attempt, into folder and report.
+
+        Raises:
+            ConfigError: it is of another state: see `require_taken_at`.
+        """
+        if outcome is None:
+            return
+        require_taken_at(start, outcome)
+        self.evaluations.append(outcome)
+        if outcome.attempt == self.scope.attempt:
+            self.write_measurements()
+            await self.report.update(self.rows, [one.told for one in self.evaluations])
+
     def write_blocks(self) -> None:
         """metrics.jsonl and states.jsonl: one row a cycle, one row a block, after however many attempts."""
         self.folder.write_metrics(self.rows)
         self.folder.write_states([one.model_dump(exclude={"rows"}) for one in self.chain])
+
+    def write_measurements(self) -> None:
+        """evaluations.jsonl: one row a measurement, after however many attempts."""
+        self.folder.write_evaluations([one.told for one in self.evaluations])

@@ -11,7 +11,7 @@ from prefect.logging import get_run_logger
 from flows.durable.attempt import Attempt
 from flows.durable.delivery import deliver
 from flows.durable.lineage import redone_in
-from flows.durable.outcome import EvaluationOutcome, ExportOutcome
+from flows.durable.outcome import ExportOutcome
 from flows.durable.summary import summarize
 from flows.durable.telling import warn
 from tasks.events import emit
@@ -20,17 +20,14 @@ from whitney.labels import FLOW_RUN
 from whitney.types import Session
 
 
-async def finish(
-    attempt: Attempt, before: EvaluationOutcome | None, after: EvaluationOutcome | None, adapter: ExportOutcome
-) -> dict[str, Any]:
+async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
     """Close the session, then write and publish the summary."""
     scope = attempt.scope
     await scope.close()
     sessions = await _sessions(attempt)
+    others = (*attempt.evaluations, adapter)
     summary = {
-        **summarize(
-            attempt.inputs.algorithm, attempt.config, attempt.rows, before=before, after=after, adapter=adapter
-        ),
+        **summarize(attempt.inputs.algorithm, attempt.config, attempt.rows, attempt.evaluations, adapter),
         "run_folder": str(attempt.folder.path),
         "adapter_facts": asdict(adapter.facts) if adapter.facts else None,
         "flow_run_id": scope.flow_run_id,
@@ -39,7 +36,7 @@ async def finish(
         "state_id": attempt.chain[-1].state_id,
         "seconds": round(time.monotonic() - attempt.began, 1),
         "open_sessions": None if sessions is None else sum(session.status == "open" for session in sessions),
-        "redone": None if sessions is None else redone_in(sessions, attempt.chain, before, after, adapter).as_json(),
+        "redone": None if sessions is None else redone_in(sessions, attempt.chain, *others).as_json(),
     }
     if not summary["operations"].get("optim_step"):
         get_run_logger().warning(  # the terminal says it with the summary
@@ -47,6 +44,7 @@ async def finish(
             "skipped/… in metrics.jsonl"
         )
     attempt.write_blocks()
+    attempt.write_measurements()
     await deliver(attempt, adapter, summary)
     attempt.folder.write_summary(summary)
     await attempt.report.publish(summary, attempt.rows)

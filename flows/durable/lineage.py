@@ -29,19 +29,18 @@ def require_next(chain: Sequence[BlockOutcome], block: Block, outcome: BlockOutc
         )
 
 
-def require_measured_at(start: Start, *outcomes: EvaluationOutcome | ExportOutcome | None) -> None:
-    """Make sure that what a former attempt measured and exported is of the state that the run ends in.
+def require_taken_at(start: Start, outcome: EvaluationOutcome | ExportOutcome) -> None:
+    """Make sure that what a former attempt measured or exported is of the state that the run now stands at.
 
     Raises:
         ConfigError: it is not: the run has been made longer or shorter after it had come to its end.
     """
-    for outcome in outcomes:
-        if outcome is not None and outcome.state_id != start.state_id:
-            raise ConfigError(
-                f"this run was measured and exported at state {outcome.state_id}, and would now end in "
-                f"{start.state_id}: its configuration has changed since. Start a new run from that state instead "
-                "(model.initial_state_id)"
-            )
+    if outcome.state_id != start.state_id:
+        what = "measured" if isinstance(outcome, EvaluationOutcome) else "exported"
+        raise ConfigError(
+            f"this run was {what} at state {outcome.state_id}, and now stands at {start.state_id}: its configuration "
+            "has changed since. Start a new run from that state instead (model.initial_state_id)"
+        )
 
 
 async def delete_old_states(client: WhitneyClient, chain: Sequence[BlockOutcome], keep: int | None) -> None:
@@ -63,8 +62,8 @@ async def delete_old_states(client: WhitneyClient, chain: Sequence[BlockOutcome]
 def redone_in(
     sessions: Sequence[Session],
     chain: Sequence[BlockOutcome],
-    *others: EvaluationOutcome | ExportOutcome | None,
+    *others: EvaluationOutcome | ExportOutcome,
 ) -> Redone:
     """What all attempts were billed beyond the blocks, evaluations and the export that the run is made of."""
     blocks = [(outcome.attempt, row) for outcome in chain for row in outcome.rows]
-    return redone(billed_by_attempt(sessions), [*blocks, *((one.attempt, one.usage) for one in others if one)])
+    return redone(billed_by_attempt(sessions), [*blocks, *((one.attempt, one.usage) for one in others)])

@@ -57,10 +57,11 @@ async def revoke_lost_blocks(client: WhitneyClient, folder: RunFolder) -> None:
             f"{why}; none of an earlier cycle can be used either. Start a new run; `keep_states` says how many states "
             "a run keeps, and the endpoint's retention for how long (`whitney serve --keep-days`)"
         )
+    gone = {child.outcome.state_id for child, _ in lost}
     measured = [
         (child, "it measured one of these states")
         for child in children
-        if isinstance(child.outcome, EvaluationOutcome) and child.outcome.when == "after"
+        if isinstance(child.outcome, EvaluationOutcome) and child.outcome.state_id in gone
     ]
     await _revoke(lost, measured, blocks[-1].outcome if blocks else None)
 

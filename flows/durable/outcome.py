@@ -78,12 +78,16 @@ class BlockOutcome(BaseModel):
 class EvaluationOutcome(BaseModel):
     """A measurement on held-out examples. Accuracy and shares in 0…1, loss in nats per token, margin as `dpo` has it.
 
-    `skipped` prompts left no room for a reply; `unscored` completions count as wrong, unless none could be scored.
+    `when` is "before", "cycle-8" or "after", `cycle` how many cycles had been trained by then. `pass_at` is keyed
+    "pass@4"; `intervals` hold 95 % of each of "accuracy", "greedy_accuracy" and "pass@4" (`algorithms.intervals`).
+    `correct` says of each prompt how many of its `samples` were. `skipped` prompts left no room for a reply; `unscored`
+    completions count as wrong, unless none could be scored. What has a default may be missing in an older outcome.
     """
 
     model_config = ConfigDict(frozen=True)
 
     when: str
+    cycle: int | None = None
     state_id: str | None
     prompts: int
     skipped: int
@@ -92,12 +96,20 @@ class EvaluationOutcome(BaseModel):
     temperature: float
     accuracy: float | None = None
     greedy_accuracy: float | None = None
+    pass_at: dict[str, float] = Field(default_factory=dict)
+    intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    correct: list[int] = Field(default_factory=list)
     finished_fraction: float | None = None
     loss: float | None = None
     margin: float | None = None
     preference_accuracy: float | None = None
     attempt: int
     usage: Row
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What people are told of it: everything but the bill, and the list that is as long as there are prompts."""
+        return self.model_dump(exclude={"usage", "correct"})
 
 
 class ExportOutcome(BaseModel):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
+from algorithms import difference_interval
 from flows.config import FlowConfig
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome, Row
 
@@ -14,16 +16,16 @@ def summarize(
     algorithm: str,
     config: FlowConfig,
     rows: Sequence[Row],
-    *,
-    before: EvaluationOutcome | None,
-    after: EvaluationOutcome | None,
+    evaluations: Sequence[EvaluationOutcome],
     adapter: ExportOutcome,
 ) -> dict[str, Any]:
     """Before and after, and what it cost: the operations and tokens of every adopted block, evaluation and export.
 
     `beside_blocks` is what the evaluations and the export cost, each: what metrics.jsonl does not hold.
     """
-    others = [part for part in (before, after, adapter) if part]
+    before = next((one for one in evaluations[:1] if one.when == "before"), None)
+    after = next((one for one in evaluations[-1:] if one.when != "before"), None)
+    others: list[EvaluationOutcome | ExportOutcome] = [*evaluations, adapter]
     usage = Counter[str]()
     for part in (*rows, *(other.usage for other in others)):
         usage.update({key: value for key, value in part.items() if key.startswith(("operations/", "tokens/"))})
@@ -35,8 +37,10 @@ def summarize(
         "cycles": len(rows),
         "accuracy_before": before.accuracy if before else None,
         "accuracy_after": after.accuracy if after else None,
-        "evaluation_before": before.model_dump(exclude={"usage"}) if before else None,
-        "evaluation_after": after.model_dump(exclude={"usage"}) if after else None,
+        "evaluation_before": before.told if before else None,
+        "evaluation_after": after.told if after else None,
+        "evaluations": [one.told for one in evaluations],
+        "accuracy_gain": accuracy_gain(before, after) if before and after else None,
         "operations": _section(usage, "operations/"),
         "tokens": _section(usage, "tokens/"),
         "beside_blocks": [{"attempt": other.attempt, **other.usage} for other in others],
@@ -44,6 +48,17 @@ def summarize(
         "adapter_sha256": adapter.sha256,
         "artifact_id": adapter.artifact_id,
     }
+
+
+def accuracy_gain(before: EvaluationOutcome, after: EvaluationOutcome) -> dict[str, Any] | None:
+    """`gain`, after less before, and `interval`, 95 % of it, prompt by prompt; None where they cannot be compared.
+
+    Those of a run that was made to measure other prompts in its middle cannot.
+    """
+    if not before.correct or len(before.correct) != len(after.correct):
+        return None
+    early, late = ([count / one.samples for count in one.correct] for one in (before, after))
+    return {"gain": fmean(late) - fmean(early), "interval": difference_interval(early, late)}
 
 
 def _section(usage: Counter[str], prefix: str) -> dict[str, int]:

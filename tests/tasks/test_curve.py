@@ -8,7 +8,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tasks.curve import line_chart_svg, nice_ticks, run_report_markdown
+from tasks.curve import line_chart_svg, nice_ticks
+from tasks.run_page import run_report_markdown
 
 ROWS = [{"cycle": i, "reward_mean": 0.1 + 0.05 * i, "reward_max": 1.0, "grad_norm": 1.5} for i in range(16)]
 SVG = "{http://www.w3.org/2000/svg}"
