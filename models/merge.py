@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,3 +35,12 @@ def merge(base: ModelFolder, adapter: AdapterFolder, folder: Path) -> int:
                 down, up = adapter.weights.floats(keys["A"]), adapter.weights.floats(keys["B"])
                 copy.overwrite(name, copy.floats(name) + np.float32(adapter.scale) * (up @ down))
     return len(parts)
+
+
+def set_stop_tokens(folder: Path, token_ids: Sequence[int]) -> None:
+    """Have engines end a reply at these tokens too; transformers and vLLM read them in `generation_config.json`."""
+    file = folder / "generation_config.json"
+    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    known = config.get("eos_token_id", [])
+    tokens = list(dict.fromkeys([*token_ids, *(known if isinstance(known, list) else [known])]))
+    file.write_text(json.dumps({**config, "eos_token_id": tokens}, indent=2) + "\n", encoding="utf-8")

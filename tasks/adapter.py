@@ -90,6 +90,9 @@ def _wrong_tensors(adapter: AdapterFolder, expected: Expected) -> Iterator[str]:
     for key in adapter.unexpected():
         yield f"{WEIGHTS_FILE} has {key}, which is no LoRA matrix"
     parts, entries = adapter.parts(), adapter.weights.entries
+    if not parts:
+        yield f"{WEIGHTS_FILE} holds no LoRA matrix"
+        return
     base = None if expected.base is None else matrices(expected.base)
     for module in sorted((base or {}).keys() - parts.keys()):
         if adapter.adapts(module):
@@ -108,8 +111,6 @@ def _wrong_tensors(adapter: AdapterFolder, expected: Expected) -> Iterator[str]:
     for key, entry in entries.items():
         if entry.dtype not in FLOATING:
             yield f"{key} is of type {entry.dtype}; weights are of {', '.join(FLOATING)}"
-    if not parts:
-        yield f"{WEIGHTS_FILE} holds no LoRA matrix"
 
 
 def _wrong_shape(side: str, found: tuple[int, ...], rank: int, module: tuple[int, int] | None) -> str:

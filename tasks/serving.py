@@ -10,17 +10,20 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from models.origin import is_local, origin, public_name
 from tasks.data import REASONING_GYM
 from tasks.datasets import SHIPPED
-from tasks.examples import Example, Message, user
+from tasks.examples import Message, user
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What `--max-lora-rank` takes (vllm.config.lora, MaxLoRARanks)."""
 
 TEMPLATE_FILE = "chat_template.jinja"
 """Beside the adapter, where it was trained on another template than its base model's own."""
+
+TEMPLATE_PATH = f"adapter/{TEMPLATE_FILE}"
 
 ANY_QUESTION = user("Your question.")
 
@@ -29,7 +32,7 @@ ANY_QUESTION = user("Your question.")
 class Serving:
     """What the commands are about. `template`: the adapter's folder has a chat template that is to be used.
 
-    `merged` folders hold the weights themselves: there is no base, and no adapter.
+    A `merged` folder holds the weights themselves, and its template is its own: there is no base, and no adapter.
     """
 
     name: str
@@ -46,16 +49,16 @@ class Serving:
         """The folder that an engine is started on, seen from beside the adapter's or the merged one."""
         return self.name if self.merged else "base"
 
-    @property
-    def template_file(self) -> str:
-        """Where the chat template lies, from there too."""
-        return f"{self.name if self.merged else 'adapter'}/{TEMPLATE_FILE}"
 
-
-def question_of(source: str, heldout: Sequence[Example]) -> Sequence[Message]:
-    """What the commands ask: of a public data set its first held-out prompt, and nothing out of anybody's own data."""
+def shared_question(source: str, heldout: Path) -> Sequence[Message]:
+    """What the commands ask: of a public data set the first prompt in heldout.jsonl; of anybody's own data nothing."""
     public = source in SHIPPED or source.startswith(REASONING_GYM)
-    return heldout[0].messages if public and heldout else ANY_QUESTION
+    try:
+        with heldout.open("rb") as rows:
+            question: list[Message] = json.loads(rows.readline())["messages"]
+    except (OSError, ValueError, KeyError):
+        return ANY_QUESTION
+    return question if public else ANY_QUESTION
 
 
 def how_to_use(serving: Serving) -> str:
@@ -85,7 +88,7 @@ def python_snippet(serving: Serving) -> str:
         model = f'PeftModel.from_pretrained({model}, "adapter")'
     if other:
         imports = ["from pathlib import Path", "", *imports]
-    template = [f"    chat_template=Path({json.dumps(serving.template_file)}).read_text(),"] if other else []
+    template = [f"    chat_template=Path({json.dumps(TEMPLATE_PATH)}).read_text(),"] if other else []
     lines = [
         *imports,
         "",
@@ -130,8 +133,8 @@ def _vllm(serving: Serving) -> str:
             )
         words += ["--enable-lora", "--lora-modules", f"{serving.name}=adapter", "--max-lora-rank", str(rank)]
     if serving.template:
-        words += ["--chat-template", serving.template_file]
-    return f"```sh\n{shlex.join(words)}\n```\n\n{_ask(serving, 8000, serving.name)}"
+        words += ["--chat-template", TEMPLATE_PATH]
+    return f"```sh\n{shlex.join(words)}\n```\n\n{_ask(serving, 8000, model=serving.name, **_stops(serving))}"
 
 
 def _llama_cpp(serving: Serving) -> str:
@@ -145,19 +148,19 @@ def _llama_cpp(serving: Serving) -> str:
         convert.append(["python", converter, "--base", "base", "adapter", "--outfile", "adapter.gguf"])
         serve += ["--lora", "adapter.gguf"]
     if serving.template:
-        serve += ["--jinja", "--chat-template-file", serving.template_file]
+        serve += ["--jinja", "--chat-template-file", TEMPLATE_PATH]
     lines = "\n".join(shlex.join(words) for words in (*convert, serve))
-    return f"```sh\n{lines}\n```\n\n{_ask(serving, 8080, None)}"
+    return f"```sh\n{lines}\n```\n\n{_ask(serving, 8080)}"
 
 
-def _ask(serving: Serving, port: int, model: str | None) -> str:
+def _stops(serving: Serving) -> dict[str, list[int]]:
+    """A base model's own settings may not know the token that another template ends a turn with."""
+    return {"stop_token_ids": list(serving.stop_token_ids)} if serving.template else {}
+
+
+def _ask(serving: Serving, port: int, **also: object) -> str:
     """The request of the OpenAI-compatible servers."""
-    body = {
-        **({"model": model} if model else {}),
-        "messages": list(serving.question),
-        "max_tokens": serving.max_tokens,
-        "temperature": 0,
-    }
+    body = {**also, "messages": list(serving.question), "max_tokens": serving.max_tokens, "temperature": 0}
     data = shlex.quote(json.dumps(body, ensure_ascii=False))
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     return f"```sh\ncurl {url} -H 'Content-Type: application/json' -d {data}\n```"

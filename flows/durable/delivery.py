@@ -19,7 +19,7 @@ from flows.durable.telling import warn
 from models.adapter import CONFIG_FILE, WEIGHTS_FILE, AdapterFolder
 from tasks.adapter import AdapterError, AdapterFacts, Expected, check_adapter
 from tasks.model_card import model_card
-from tasks.serving import TEMPLATE_FILE, Serving, question_of
+from tasks.serving import TEMPLATE_FILE, Serving, shared_question
 from whitney.errors import NotFoundError
 
 
@@ -46,7 +46,7 @@ async def deliver(attempt: Attempt, outcome: ExportOutcome, summary: Mapping[str
         rank=config.lora.rank,
         max_tokens=config.sampling.max_tokens,
         stop_token_ids=renderer.stop_token_ids,
-        question=question_of(config.data.source, attempt.inputs.heldout),
+        question=shared_question(config.data.source, attempt.folder.path / "heldout.jsonl"),
         template=template is not None,
     )
     attempt.folder.write_beside_adapter("README.md", model_card(attempt.folder.read_config(), summary, serving))
