@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import time
 import uuid
 from contextlib import nullcontext
@@ -24,7 +23,7 @@ from whitney.errors import ConnectionFailedError, WaitTimeoutError, WhitneyError
 from whitney.retry import Attempts, RetryPolicy
 from whitney.sequence import OperationHandle, RunSequence
 from whitney.settings import WhitneySettings
-from whitney.transport import MAX_CONNECTIONS, AnswerT, Endpoint, Refusal, Request, parse
+from whitney.transport import MAX_CONNECTIONS, AnswerT, Endpoint, Refusal, Request, parse, write
 from whitney.types import (
     TERMINAL_OPERATION,
     TERMINAL_RUN,
@@ -238,7 +237,11 @@ class WhitneyClient:
         await self._tell("delete_state", state_id=state_id)
 
     async def download_artifact(self, artifact_id: str, to: Path) -> None:
-        """Stream an artifact into a file, which is complete whenever it exists; a broken stream begins again."""
+        """Stream an artifact into a file, which is complete whenever it exists; a broken stream begins again.
+
+        Raises:
+            ApiError: `artifact_corrupt`: its SHA-256 is not the one that the endpoint has on record.
+        """
         request = self._endpoint.request("get_artifact", artifact_id=artifact_id)
         attempts = self._endpoint.policy.start()
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -335,7 +338,7 @@ class WhitneyClient:
             try:
                 if response.is_success:
                     if to is not None:
-                        await _write(response, to)
+                        await write(response, to)
                     return None
                 await response.aread()
             finally:
@@ -381,14 +384,3 @@ class WhitneyClient:
         finally:
             self._in_flight.discard(scope)
         raise ConnectionFailedError(f"{request.where}: the client is closed; make a new one")
-
-
-async def _write(response: httpx.Response, to: Path) -> None:
-    try:
-        with to.open("wb") as file:
-            async for chunk in response.aiter_bytes():
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())  # or a power cut after the rename leaves an empty file with the good name
-    except OSError as error:  # of a full disk the error itself names no file
-        raise OSError(error.errno, error.strerror, str(to)) from error

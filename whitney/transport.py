@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Never, TypeVar
 from urllib.parse import urlsplit
 
@@ -31,6 +34,9 @@ try:
     USER_AGENT = f"whitney-pipelines/{version('whitney-pipelines')}"
 except PackageNotFoundError:  # run from a checkout that was never installed
     USER_AGENT = "whitney-pipelines"
+
+CHECKSUM_HEADER = "x-content-sha256"
+"""What an artifact's bytes should hash to, where an endpoint says so."""
 
 # A flow waits for a whole cycle at once: every group's long poll holds a connection of its own.
 MAX_CONNECTIONS = 512
@@ -220,6 +226,33 @@ def parse(model: type[AnswerT], request: Request, answer: dict[str, Any]) -> Ans
         status=200,
         code="unexpected_answer",
     )
+
+
+async def write(response: httpx.Response, to: Path) -> None:
+    """Stream an answer's body into a file, and compare it with the SHA-256 that the endpoint names, if it does.
+
+    Raises:
+        ApiError: `artifact_corrupt`: other bytes than those on record. Asked again, it would send the same.
+        OSError: the disk has no room; names the file.
+    """
+    digest = hashlib.sha256()
+    try:
+        with to.open("wb") as file:
+            async for chunk in response.aiter_bytes():
+                file.write(chunk)
+                digest.update(chunk)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut after the rename leaves an empty file with the good name
+    except OSError as error:  # of a full disk the error itself names no file
+        raise OSError(error.errno, error.strerror, str(to)) from error
+    recorded = response.headers.get(CHECKSUM_HEADER)
+    if recorded is not None and recorded.lower() != digest.hexdigest():
+        raise ApiError(
+            f"GET {response.request.url.path}: the SHA-256 of what came is {digest.hexdigest()}, the endpoint has "
+            f"{recorded} on record: its file is damaged, or something on the way has changed it. Export again",
+            status=response.status_code,
+            code="artifact_corrupt",
+        )
 
 
 def _routes(settings: WhitneySettings) -> dict[str, Route]:

@@ -7,6 +7,7 @@ import logging
 import re
 import resource
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,21 @@ async def test_a_download_that_the_disk_has_no_room_for_names_the_file(tmp_path:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_download_that_is_not_what_the_endpoint_has_on_record_is_refused_at_once(tmp_path: Path) -> None:
+    target = tmp_path / "adapter.tar.gz"
+    answers = iter(
+        httpx.Response(200, content=content, headers={"x-content-sha256": sha256(b"whole").hexdigest()})
+        for content in (b"wh0le", b"whole")
+    )
+    async with client_on(lambda _: next(answers)) as client:
+        with pytest.raises(ApiError, match=r"SHA-256 of what came is .*Export again") as refused:
+            await client.download_artifact("art_1", target)
+        assert refused.value.code == "artifact_corrupt"
+        assert list(tmp_path.iterdir()) == []
+        await client.download_artifact("art_1", target)
+    assert target.read_bytes() == b"whole"
 
 
 @pytest.mark.parametrize("end", ["final error", "cancelled"])
