@@ -11,7 +11,7 @@ from prefect.logging import get_run_logger
 from flows.durable.attempt import Attempt
 from flows.durable.delivery import deliver
 from flows.durable.lineage import redone_in
-from flows.durable.outcome import ExportOutcome
+from flows.durable.outcome import EvaluationOutcome, ExportOutcome
 from flows.durable.summary import summarize
 from flows.durable.telling import warn
 from tasks.events import emit
@@ -25,7 +25,7 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
     scope = attempt.scope
     await scope.close()
     sessions = await _sessions(attempt)
-    others = (*attempt.evaluations, adapter)
+    others: list[EvaluationOutcome | ExportOutcome] = [*attempt.evaluations, adapter]
     summary = {
         **summarize(attempt.inputs.algorithm, attempt.config, attempt.rows, attempt.evaluations, adapter),
         "run_folder": str(attempt.folder.path),
