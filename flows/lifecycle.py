@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from prefect import flow as prefect_flow
 from prefect.flows import Flow
 from prefect.runtime import flow_run as current_flow_run
 
 from flows.closing import close_sessions_of_flow_run, close_sessions_of_tree
+from flows.early_end import EarlyEnd
 from flows.reopening import reopen_failed_stages
 
 P = ParamSpec("P")
@@ -37,16 +38,22 @@ def training_flow(name: str) -> FlowDecorator:
     Its result, the summary, is persisted: where another flow called it, that one's Retry adopts what is finished.
     Prefect's flow-level retries stay 0: they would begin again inside a process whose session is being closed.
     """
-    return prefect_flow(
-        name=name,
-        flow_run_name=_configured_name,
-        retries=0,
-        persist_result=True,
-        result_serializer="json",
-        on_failure=[close_sessions_of_flow_run],
-        on_crashed=[close_sessions_of_flow_run],
-        on_cancellation=[close_sessions_of_flow_run],
-    )
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, Coroutine[Any, Any, R]]:
+        made = prefect_flow(
+            name=name,
+            flow_run_name=_configured_name,
+            retries=0,
+            persist_result=True,
+            result_serializer="json",
+            on_failure=[close_sessions_of_flow_run],
+            on_crashed=[close_sessions_of_flow_run],
+            on_cancellation=[close_sessions_of_flow_run],
+        )(function)
+        made.fn = _ending_early(function)  # as in `composite_flow`
+        return made
+
+    return decorate
 
 
 def composite_flow(name: str) -> FlowDecorator:
@@ -60,7 +67,7 @@ def composite_flow(name: str) -> FlowDecorator:
         @wraps(function)
         async def reopening(*args: P.args, **kwargs: P.kwargs) -> R:
             await reopen_failed_stages()
-            return await function(*args, **kwargs)
+            return await _ending_early(function)(*args, **kwargs)
 
         made = prefect_flow(
             name=name,
@@ -76,6 +83,19 @@ def composite_flow(name: str) -> FlowDecorator:
         return made
 
     return decorate
+
+
+def _ending_early(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """The function, with Skipped or Cancelled as the flow run's state where it says so: see `flows.early_end`."""
+
+    @wraps(function)
+    async def ending(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await function(*args, **kwargs)
+        except EarlyEnd as end:
+            return cast("R", end.state)  # Prefect takes a State that a flow returns for its own
+
+    return ending
 
 
 def _configured_name() -> str:

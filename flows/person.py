@@ -17,6 +17,7 @@ from prefect.flow_runs import apause_flow_run, asuspend_flow_run
 from prefect.input import RunInput
 from pydantic import Field
 
+from flows.early_end import DeclinedError
 from tasks.events import emit
 
 DECISION = "whitney.decision."
@@ -26,10 +27,6 @@ GO_ON, DECLINED = "go on", "declined"
 
 LOOK_EVERY_S = 2
 """Seconds between two looks whether a run that waits in its process has been resumed."""
-
-
-class DeclinedError(RuntimeError):
-    """A person has said no. Nobody's fault: the run ends as Cancelled, not as Failed."""
 
 
 class NotAnsweredError(TimeoutError):

@@ -1,0 +1,37 @@
+"""How a flow run ends on purpose before it has done anything: it has not failed, and nobody is to be alerted."""
+
+from __future__ import annotations
+
+from prefect import State
+from prefect.states import Cancelled, Completed
+
+
+class EarlyEnd(Exception):  # noqa: N818 - no error: it is raised through whatever has been opened so far
+    """Raised to end the flow run in `state`; the decorators of `flows.lifecycle` hand that to Prefect."""
+
+    @property
+    def state(self) -> State[None]:
+        """How the flow run ends."""
+        raise NotImplementedError
+
+
+class DeclinedError(EarlyEnd):
+    """A person has said no. Nobody's fault: Cancelled, as if they had pressed the button."""
+
+    @property
+    def state(self) -> State[None]:
+        """Cancelled, with who has declined what."""
+        return Cancelled(message=str(self))
+
+
+class SkippedError(EarlyEnd):
+    """There is nothing to do: Completed, under a name of its own, so that it is told from a run that trained."""
+
+    @property
+    def state(self) -> State[None]:
+        """Completed, named "Skipped", with the reason."""
+        return Completed(name=SKIPPED, message=str(self))
+
+
+SKIPPED = "Skipped"
+"""Name of the state of a run that was not needed."""
