@@ -43,11 +43,16 @@ def endpoint(
             yield whitney
     else:
         settings = resolve_settings()
-        asyncio.run(_greet(settings, say))
+        asyncio.run(greet(settings, say))
         yield WhitneyAt(settings.base_url)
 
 
-async def _greet(settings: WhitneySettings, say: Say) -> None:
+async def greet(settings: WhitneySettings, say: Say) -> None:
+    """Ask an endpoint what it serves, and say it.
+
+    Raises:
+        WhitneyError: it does not answer, or refuses the key.
+    """
     impatient = settings.model_copy(update={"retry_deadline_s": GREETING_S})
     async with WhitneyClient(impatient) as client:
         rows = (await client.capabilities()).rows

@@ -23,13 +23,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
 
-from flows.closing import DEADLINE_S
-
-CLOSING_S = DEADLINE_S + 5.0
-"""How long a flow run has to cancel its runs and close its session, before it is killed."""
-
-HOOKS_S = DEADLINE_S + 5.0
-"""How long the hook of one that was killed has for the same."""
+from cli.worker import CLOSING_S, HOOKS_S
 
 LOOK_EVERY_S = 0.1
 SET_FOLDER = "prefect.deployments.steps.set_working_directory"

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from filelock import FileLock, Timeout
+
 from cli.failures import CommandFailedError
 from cli.prefect_setup import deliver
 from cli.run_data import PrefectAt, run_data
@@ -76,8 +78,38 @@ def prefect_server(environment: dict[str, str], log: Path) -> Iterator[subproces
     A session of its own keeps a terminal's Ctrl-C from it: runs that are being closed still need their server. On
     Linux it also ends when this process is killed, and when the calling thread ends. Before it is stopped it is sent
     what this process still has for it.
+
+    Raises:
+        PrefectServerError: another command has a server on the same home: two would share a database.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    with _sole_server_of(Path(environment["PREFECT_HOME"])), _started(environment, log) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                deliver(DELIVERY_S)
+
+
+@contextmanager
+def _sole_server_of(home: Path) -> Iterator[None]:
+    home.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(home / "server.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise PrefectServerError(
+            f"another command runs a Prefect server on {home} (`whitney up`, `whitney demo`, or a run that is gone on "
+            "with): wait for its end, or stop it"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _started(environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "gateway.parent", sys.executable, "-m", "prefect", "server", "start"]
     command += ["--host", HOST, "--port", environment["PREFECT_SERVER_API_PORT"]]
     with log.open("wb") as output:
@@ -92,11 +124,7 @@ def prefect_server(environment: dict[str, str], log: Path) -> Iterator[subproces
     try:
         yield process
     finally:
-        try:
-            if process.poll() is None:
-                deliver(DELIVERY_S)
-        finally:
-            _stop(process)
+        _stop(process)
 
 
 @contextmanager
@@ -224,11 +252,11 @@ def wait_until_up(
         if process.poll() is not None:
             raise PrefectServerError(
                 f"the Prefect server at {url} ended with status {process.returncode}; if another program has just "
-                f"taken its port, start again. Its log ends:\n{_tail(log)}"
+                f"taken its port, start again. Its log ends:\n{tail(log)}"
             )
         if time.monotonic() > deadline:
             raise PrefectServerError(
-                f"the Prefect server at {url} does not answer after {timeout_s:g} s; its log ends:\n{_tail(log)}"
+                f"the Prefect server at {url} does not answer after {timeout_s:g} s; its log ends:\n{tail(log)}"
             )
         time.sleep(LOOK_EVERY_S)
 
@@ -251,7 +279,8 @@ def is_up(api_url: str) -> bool:
         return False
 
 
-def _tail(log: Path) -> str:
+def tail(log: Path) -> str:
+    """The last lines of a log."""
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:])
 
 

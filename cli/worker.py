@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from cli.orderly_worker import OrderlyWorker
 
 POOL = "whitney"
+CLOSING_S = 25.0
+"""How long a flow run has to cancel its runs and close its session (20 s at most), before it is killed."""
+
+HOOKS_S = 25.0
+"""How long the hook of one that was killed has for the same."""
+
 READY = "whitney worker is ready"
 
 SETTINGS = {
