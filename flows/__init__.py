@@ -1,8 +1,10 @@
 """Each algorithm is a flow: `await flows.grpo(config)` trains and returns the run's summary.
 
-`FLOWS` names them all; `flows.config` holds what each takes, `flows.load_config` reads it from TOML.
+`FLOWS` names them all; `flows.config` holds what each takes, `flows.load_config` reads it from TOML. `flows.pipeline`
+trains several, one after another.
 """
 
+from collections.abc import Coroutine
 from typing import Any
 
 from prefect.flows import Flow
@@ -21,6 +23,7 @@ from flows.gspo import gspo
 from flows.maxrl import maxrl
 from flows.opd import opd
 from flows.opsd import opsd
+from flows.pipeline import pipeline
 from flows.ppo import ppo
 from flows.ppo_critic import ppo_critic
 from flows.reinforce import reinforce
@@ -31,7 +34,7 @@ from flows.sdpo import sdpo
 from flows.sft import sft
 from flows.ttt import ttt
 
-FLOWS: dict[str, Flow[..., Any]] = {
+FLOWS: dict[str, Flow[..., Coroutine[Any, Any, dict[str, Any]]]] = {
     flow.name: flow
     for flow in (
         sft,
@@ -76,6 +79,7 @@ __all__ = [
     "maxrl",
     "opd",
     "opsd",
+    "pipeline",
     "ppo",
     "ppo_critic",
     "reinforce",

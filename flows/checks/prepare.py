@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import models
@@ -28,8 +28,12 @@ PROVEN_EXAMPLES = 256
 TRIED_ANSWERS = 64
 
 
-async def prepare(algorithm: str, config: FlowConfig) -> tuple[WhitneyClient, Prepared]:
+async def prepare(
+    algorithm: str, config: FlowConfig, *, not_there_yet: Collection[str] = ()
+) -> tuple[WhitneyClient, Prepared]:
     """Connect and check; on any error the client is closed again.
+
+    `not_there_yet` are states that an earlier stage of a pipeline is still to save: they are not looked for.
 
     Raises:
         ConfigError: what cannot work here, with the field to change.
@@ -47,7 +51,7 @@ async def prepare(algorithm: str, config: FlowConfig) -> tuple[WhitneyClient, Pr
         prepared = Prepared(algorithm, config, data, renderer, capability=row, teacher_capability=teacher)
         with as_config_error():
             await _refuse_what_cannot_run(prepared)
-        await require_weights(client, config)
+        await require_weights(client, config, not_there_yet)
     except BaseException:
         await client.aclose()
         raise

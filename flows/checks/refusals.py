@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import models
@@ -72,8 +72,10 @@ def teacher_row(
     return row
 
 
-async def require_weights(client: WhitneyClient, config: FlowConfig) -> None:
+async def require_weights(client: WhitneyClient, config: FlowConfig, not_there_yet: Collection[str] = ()) -> None:
     """Look for the states and adapters that runs are to start from: a misspelt one would be found with a session open.
+
+    Those `not_there_yet` are not looked for.
 
     Raises:
         ConfigError: the server has no such state or artifact, or the state is another model's.
@@ -85,7 +87,7 @@ async def require_weights(client: WhitneyClient, config: FlowConfig) -> None:
     for prefix, state_id, artifact_id, model in wanted:
         field, name = ("state_id", state_id) if state_id else ("artifact_id", artifact_id)
         try:
-            if state_id:
+            if state_id and state_id not in not_there_yet:
                 found = (await client.get_state(state_id)).model
                 if found != model:
                     raise ConfigError(f"{prefix}{field} = {name!r}: that state is of {found}, not of {model}")

@@ -7,6 +7,7 @@ still be at work: Retry can be pressed twice, or on a run that only looks dead.
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 from uuid import UUID
 
 from filelock import FileLock, Timeout
@@ -15,23 +16,42 @@ from prefect.exceptions import Abort
 
 from flows.closing import end_sessions
 from flows.config import ConfigError
-from flows.durable.session_scope import SessionScope
 from flows.durable.telling import warn
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.errors import WhitneyError
-from whitney.labels import FLOW_RUN, PROCESS
+from whitney.labels import ATTEMPT, FLOW_RUN, PROCESS, ROOT_ATTEMPT, ROOT_FLOW_RUN
 
 # An earlier attempt whose run has been cancelled notices at its next answer, then closes its session.
 HANDOVER_S = 120.0
 LOOK_EVERY_S = 1.0
 
 
-async def take_over(client: WhitneyClient, folder: RunFolder, scope: SessionScope) -> FileLock:
+class Beginner(Protocol):
+    """A process that begins on a flow run: a training flow's `SessionScope`, or a pipeline."""
+
+    @property
+    def flow_run_id(self) -> str:
+        """The flow run."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """Its run count."""
+        ...
+
+    @property
+    def create_key(self) -> str:
+        """Names the process."""
+        ...
+
+
+async def take_over(client: WhitneyClient, folder: RunFolder, scope: Beginner, *, whole_tree: bool = False) -> FileLock:
     """End what earlier attempts have left open, and take the run folder once their processes have let go of it.
 
     The lock goes with the process that holds it, however that ends. Sessions are looked for again while it is waited
-    for: an earlier attempt that is only beginning may open one yet.
+    for: an earlier attempt that is only beginning may open one yet. With `whole_tree` they are those of all training
+    flows that the flow run calls.
 
     Raises:
         ConfigError: another process still holds the folder after `HANDOVER_S`.
@@ -42,7 +62,7 @@ async def take_over(client: WhitneyClient, folder: RunFolder, scope: SessionScop
     deadline = asyncio.get_running_loop().time() + HANDOVER_S
     waiting = False
     while True:
-        await _end_earlier_attempts(client, scope.flow_run_id, scope.attempt)
+        await _end_earlier_attempts(client, scope, whole_tree)
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -59,7 +79,7 @@ async def take_over(client: WhitneyClient, folder: RunFolder, scope: SessionScop
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _end_earlier_attempts(client: WhitneyClient, flow_run_id: str, attempt: int) -> None:
+async def _end_earlier_attempts(client: WhitneyClient, scope: Beginner, whole_tree: bool) -> None:
     """Cancel and close what earlier attempts have left open: it is billed, and nobody will ever use it.
 
     Of this attempt too: nothing is open yet that this process has opened, and a run that was suspended and resumed has
@@ -68,14 +88,15 @@ async def _end_earlier_attempts(client: WhitneyClient, flow_run_id: str, attempt
     await asyncio.to_thread(
         end_sessions,
         client.settings,
-        flow_run_id,
-        label=(FLOW_RUN, flow_run_id),
-        attempts_up_to=attempt,
+        scope.flow_run_id,
+        label=(ROOT_FLOW_RUN if whole_tree else FLOW_RUN, scope.flow_run_id),
+        attempts_up_to=scope.attempt,
+        attempt_label=ROOT_ATTEMPT if whole_tree else ATTEMPT,
         whose="left by an earlier attempt: ",
     )
 
 
-async def give_way(error: BaseException | None, scope: SessionScope) -> None:
+async def give_way(error: BaseException | None, scope: Beginner) -> None:
     """Where a newer process has cancelled this one's runs, end without a word on the flow run that both share.
 
     Failed would be said over the newer one's Running, for as long as that trains: the reaper would take its session

@@ -1,0 +1,79 @@
+"""How a pipeline begins: every stage is checked, earlier attempts are dealt with, the run folder is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+
+from flows.config import ConfigError
+from flows.config.pipeline import PipelineConfig
+from flows.durable.earlier import take_over
+from flows.reopening import reopen_failed_stages
+from flows.stages.chain import Chain
+from flows.stages.checks import prepare_stages, record, require_recorded, require_same_stages
+from flows.stages.outcome import StageOutcome
+from tasks.credentials import settings_for
+from tasks.events import emit
+from tasks.run_folder import RunFolder
+from whitney.client import WhitneyClient
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineProcess:
+    """This process's attempt at a pipeline's flow run."""
+
+    flow_run_id: str
+    attempt: int
+    create_key: str
+
+
+async def begin_pipeline(config: PipelineConfig, recorded: Sequence[StageOutcome]) -> Chain:
+    """Check everything that can be checked of all stages without allocating; then take the run folder.
+
+    Stages that are finished are not checked again: they will be adopted, whatever has become of their data since.
+
+    Raises:
+        ConfigError, DataError, RenderingError, ModelError: the pipeline is ruled out; stage and field are named.
+        WhitneyError: the gateway cannot be reached, or refuses the key.
+    """
+    process = PipelineProcess(flow_run.id, flow_run.run_count, f"{flow_run.id}:{secrets.token_hex(4)}")
+    name = config.name or flow_run.name
+    async with AsyncExitStack() as held:
+        client = WhitneyClient(await asyncio.to_thread(settings_for, config.credentials_block))
+        held.push_async_callback(client.aclose)
+        now, (before, finished) = record(config), _earlier(config, name, process.flow_run_id)
+        require_same_stages(before, now, finished)
+        await require_recorded(config, recorded, client)
+        prepared = await prepare_stages(config, {*finished, *(outcome.stage for outcome in recorded)})
+        folder = _folder(config, name, process.flow_run_id)
+        lock = await take_over(client, folder, process, whole_tree=True)
+        held.callback(lock.release)
+        # An earlier attempt that was still at work has failed only now, and its stage with it.
+        await reopen_failed_stages()
+        folder.write_config(now)
+        get_run_logger().info("%d stages; run folder %s", len(config.stages), folder.path)
+        emit("pipeline", name=name, folder=str(folder.path), stages=[stage.name for stage in config.stages])
+        return Chain(config, recorded, prepared, client=client, folder=folder, process=process, held=held.pop_all())
+
+
+def _earlier(config: PipelineConfig, name: str, flow_run_id: str) -> tuple[dict[str, Any], set[str]]:
+    """What an earlier attempt has on record: its configuration, and the stages it has finished."""
+    path = RunFolder.find(config.output_dir, name, flow_run_id)
+    if path is None:
+        return {}, set()
+    folder = RunFolder(path, flow_run_id)
+    return folder.read_config(), {str(row["stage"]) for row in folder.read_stages()}
+
+
+def _folder(config: PipelineConfig, name: str, flow_run_id: str) -> RunFolder:
+    try:
+        return RunFolder.open(config.output_dir, name, flow_run_id)
+    except OSError as error:
+        raise ConfigError(f"output_dir = {str(config.output_dir)!r} cannot be written to: {error}") from error

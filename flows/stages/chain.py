@@ -1,0 +1,187 @@
+"""A pipeline at work: its folder, the outcomes it has so far, and what each stage begins with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from prefect.logging import get_run_logger
+
+from flows.checks.prepared import Prepared
+from flows.config import FlowConfig
+from flows.config.pipeline import PipelineConfig, StageConfig
+from flows.config.stages import stage_config
+from flows.durable.earlier import Beginner, give_way
+from flows.durable.telling import warn
+from flows.person import ask_person
+from flows.stages.outcome import GateOutcome, StageOutcome, judged, stage_outcome
+from flows.stages.report import PipelineReport
+from flows.stages.summary import summarize
+from tasks.events import Event, emit, listening
+from tasks.run_folder import RunFolder
+from whitney.client import WhitneyClient
+from whitney.errors import WhitneyError
+from whitney.labels import ROOT_FLOW_RUN
+
+
+class GateError(RuntimeError):
+    """A stage is not as good as its gate requires. A Retry measures nothing again: it fails at the same gate."""
+
+
+class Chain:
+    """What a pipeline knows between two stages. It holds no session: each stage has its own, and closes it."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        recorded: Sequence[StageOutcome],
+        prepared: Mapping[str, Prepared],
+        *,
+        client: WhitneyClient,
+        folder: RunFolder,
+        process: Beginner,
+        held: AsyncExitStack,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.outcomes: dict[str, StageOutcome] = {}
+        self._recorded = {outcome.stage: outcome for outcome in recorded}
+        self._prepared = prepared
+        self._client = client
+        self._process = process
+        self._held = held
+        self._ran: set[str] = set()
+        self._former = {str(row["stage"]): row for row in folder.read_stages()}
+        self._report = PipelineReport(config, folder.path.name)
+        self._current: StageConfig | None = None
+        self._began = time.monotonic()
+
+    async def __aenter__(self) -> Self:
+        self._held.enter_context(listening(self._listen))
+        await self._report.update([])
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, Exception) and self._current is not None:
+                await self._report.failed(list(self.outcomes.values()), self._current, error)
+        finally:
+            await self._held.aclose()
+        await give_way(error, self._process)
+
+    def stages(self) -> Iterator[StageConfig]:
+        """Every stage, always from the first: what is finished is adopted, never skipped here."""
+        for number, stage in enumerate(self.config.stages, 1):
+            self._current = stage
+            emit("stage", name=stage.name, algorithm=stage.algorithm, number=number, stages=len(self.config.stages))
+            yield stage
+        self._current = None
+
+    def recorded(self, stage: StageConfig) -> StageOutcome | None:
+        """The outcome that an earlier pipeline has left for a stage, where this one starts after it."""
+        return self._recorded.get(stage.name)
+
+    def config_of(self, stage: StageConfig) -> FlowConfig:
+        """What a stage is trained with, its weights and teacher those of earlier outcomes."""
+        return stage_config(self.config, stage, lambda name: self.outcomes[name].state_id, output_dir=self.folder.path)
+
+    def outcome_of(self, stage: StageConfig, summary: Mapping[str, Any]) -> StageOutcome:
+        """What the stage has come to, from its summary: just trained, or adopted from an earlier attempt.
+
+        Raises:
+            RuntimeError: the summary is another stage's. Prefect matches subflows by order of call; were the order
+                ever to differ, a stage would go untrained in a pipeline that ends Completed.
+        """
+        named = str(self.config_of(stage).name)
+        places = RunFolder.places(self.folder.path, named, summary["flow_run_id"])
+        own = {place.name for place in places}
+        if summary["algorithm"] != stage.algorithm or Path(summary["run_folder"]).name not in own:
+            raise RuntimeError(
+                f"stage {stage.name!r} was handed the result of {summary['algorithm']} in {summary['run_folder']}. "
+                "Please report this; nothing has been trained on it"
+            )
+        return stage_outcome(
+            self.config,
+            stage,
+            summary,
+            data_fingerprint=self._data_fingerprint(stage),
+            flow_run_id=self._process.flow_run_id,
+        )
+
+    async def add(self, stage: StageConfig, outcome: StageOutcome) -> None:
+        """Judge a stage, and put it on record: folder, page, terminal. Then what its gate says is done.
+
+        Raises:
+            GateError: the gate does not hold, and the pipeline is to stop there.
+            DeclinedError: it does not, and a person has said not to go on.
+        """
+        outcome = judged(stage, outcome, self.outcomes)
+        self.outcomes[stage.name] = outcome
+        row = outcome.model_dump(mode="json")
+        # What an earlier attempt has finished stays on record, however soon this one ends.
+        self._former[stage.name] = row
+        self.folder.write_stages(self._former[one.name] for one in self.config.stages if one.name in self._former)
+        await self._report.update(list(self.outcomes.values()))
+        emit(
+            "stage_done",
+            outcome=row,
+            number=len(self.outcomes),
+            stages=len(self.config.stages),
+            adopted=outcome.flow_run_id not in self._ran,
+        )
+        if outcome.gate is not None:
+            emit("gate", stage=stage.name, **outcome.gate.model_dump())
+            await self._pass(stage, outcome.gate)
+
+    async def _pass(self, stage: StageConfig, gate: GateOutcome) -> None:
+        told = f"gate of stage {stage.name!r}, {gate.require}: {gate.message}"
+        if gate.passed:
+            get_run_logger().info("%s", told)
+        elif gate.on_fail == "continue":
+            warn(f"{told}; going on all the same")
+        elif gate.on_fail == "pause":
+            question = f"**{self.folder.path.name}**: {told}.\n\nGo on with the next stage all the same?"
+            await ask_person(f"gate-{stage.name}", question, timeout_s=self.config.approval.timeout_hours * 3600)
+        else:
+            raise GateError(
+                f"{told}. A Retry comes to the same gate: change `require`, or the stage's configuration and train it "
+                f"again with all after it (`whitney run PIPELINE --from {stage.name}`)"
+            )
+
+    async def finish(self) -> dict[str, Any]:
+        """Write and publish the account of all stages."""
+        outcomes = list(self.outcomes.values())
+        summary = {
+            **summarize(outcomes, self._process.flow_run_id),
+            "run_folder": str(self.folder.path),
+            "flow_run_id": self._process.flow_run_id,
+            "attempt": self._process.attempt,
+            "seconds": round(time.monotonic() - self._began, 1),
+            "open_sessions": await self._open_sessions(),
+        }
+        self.folder.write_summary(summary)
+        return summary
+
+    async def _open_sessions(self) -> int | None:
+        """Of all stages; None when the endpoint does not say."""
+        try:
+            sessions = await self._client.list_sessions(label=(ROOT_FLOW_RUN, self._process.flow_run_id))
+        except WhitneyError as error:  # all is trained, exported and closed: not worth failing for
+            warn(f"cannot tell whether a session is still open: {error}")
+            return None
+        return sum(session.status == "open" for session in sessions)
+
+    def _data_fingerprint(self, stage: StageConfig) -> str | None:
+        """Of a stage that an earlier attempt has finished the data is not looked at again."""
+        prepared = self._prepared.get(stage.name)
+        return prepared.data.fingerprint if prepared else self._former.get(stage.name, {}).get("data_fingerprint")
+
+    def _listen(self, event: Event) -> None:
+        if event.kind == "finished":
+            self._ran.add(str(event.facts["flow_run_id"]))

@@ -1,0 +1,117 @@
+"""What a stage has come to: small, JSON, enough for later stages, for gates, and for a pipeline that starts there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from algorithms.gates import Metric, Reading, Verdict, judge, parse_gate, reading
+from flows.checks.drift import WITHOUT_EFFECT
+from flows.config.pipeline import PipelineConfig, StageConfig
+from flows.config.stages import stage_config
+
+Evaluation = dict[str, Any]
+"""An evaluation as a training flow's summary has it: `EvaluationOutcome`, without its bill."""
+
+
+class GateOutcome(BaseModel):
+    """What a stage's gate said, and what was to be done where it did not hold."""
+
+    model_config = ConfigDict(frozen=True)
+
+    require: str
+    on_fail: str
+    passed: bool
+    message: str
+
+
+class StageOutcome(BaseModel):
+    """A finished stage: the state and adapter it left, what was measured, what it cost.
+
+    `fingerprint` is of the stage's configuration, `data_fingerprint` of its examples: an outcome stands for a stage
+    only where both are the same. Its redone part is what attempts were billed beyond `operations` and `tokens`.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    stage: str
+    algorithm: str
+    fingerprint: str
+    data_fingerprint: str | None = None
+    provider: str
+    model: str
+    rank: int
+    alpha: float
+    state_id: str
+    artifact_id: str
+    adapter: str
+    adapter_sha256: str
+    evaluation_before: Evaluation | None = None
+    evaluation_after: Evaluation | None = None
+    cycles: int
+    operations: dict[str, int]
+    tokens: dict[str, int]
+    redone: dict[str, Any] | None = None
+    gate: GateOutcome | None = None
+    seconds: float
+    flow_run_id: str
+    run_folder: str
+    pipeline_flow_run_id: str = Field(description="The pipeline's run that trained it.")
+
+
+def fingerprint(pipeline: PipelineConfig, stage: StageConfig) -> str:
+    """Of what decides what a stage trains: its configuration, and which stages its weights and teacher are of."""
+    table = stage_config(pipeline, stage).model_dump(mode="json")
+    for path in WITHOUT_EFFECT:
+        _drop(table, path.removeprefix("config.").split("."))
+    whole = {"algorithm": stage.algorithm, "start_from": pipeline.starts_at(stage), "config": table}
+    return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def stage_outcome(
+    pipeline: PipelineConfig,
+    stage: StageConfig,
+    summary: Mapping[str, Any],
+    *,
+    data_fingerprint: str | None,
+    flow_run_id: str,
+) -> StageOutcome:
+    """The outcome, from what the stage's training flow has returned."""
+    lora = stage_config(pipeline, stage).lora
+    taken = {name: summary[name] for name in StageOutcome.model_fields if name in summary}
+    return StageOutcome(
+        **taken,
+        stage=stage.name,
+        fingerprint=fingerprint(pipeline, stage),
+        data_fingerprint=data_fingerprint,
+        rank=lora.rank,
+        alpha=lora.alpha,
+        pipeline_flow_run_id=flow_run_id,
+    )
+
+
+def judged(stage: StageConfig, outcome: StageOutcome, earlier: Mapping[str, StageOutcome]) -> StageOutcome:
+    """The outcome with what the stage's gate says of it; as it is where there is no gate."""
+    if stage.require is None:
+        return outcome.model_copy(update={"gate": None})
+
+    def read(metric: Metric) -> Reading | None:
+        of = outcome if metric.stage in (None, stage.name) else earlier[str(metric.stage)]
+        return reading(of.evaluation_after if metric.when == "eval" else of.evaluation_before, metric.name)
+
+    verdict: Verdict = judge(parse_gate(stage.require), read)
+    gate = GateOutcome(require=stage.require, on_fail=stage.on_fail, passed=verdict.passed, message=verdict.message)
+    return outcome.model_copy(update={"gate": gate})
+
+
+def _drop(table: dict[str, Any], path: list[str]) -> None:
+    for name in path[:-1]:
+        inner = table.get(name)
+        if not isinstance(inner, dict):
+            return
+        table = inner
+    table.pop(path[-1], None)

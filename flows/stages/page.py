@@ -1,0 +1,113 @@
+"""A pipeline on one page of markdown: what each stage has come to, as a picture and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from algorithms.gates import Reading, reading
+from flows.config.pipeline import PipelineConfig, StageConfig
+from flows.stages.outcome import Evaluation, GateOutcome, StageOutcome
+from tasks.curve import image, line_chart_svg
+
+SHOWN = ("accuracy", "greedy_accuracy", "loss", "margin")
+"""Of what is measured, in this order the first that a stage has is in its row."""
+
+TITLE = "Held-out accuracy after each stage, with 95 % intervals"
+Link = Callable[[str], str | None]
+"""A flow run's page by its id, where there is a UI."""
+
+
+def pipeline_markdown(
+    pipeline: PipelineConfig,
+    outcomes: Sequence[StageOutcome],
+    *,
+    name: str,
+    ended: Mapping[str, str],
+    link: Link = lambda _: None,
+) -> str:
+    """The page.
+
+    Args:
+        pipeline: its configuration.
+        outcomes: of the stages that are finished.
+        name: the run's.
+        ended: what to say of a stage that has none: why it failed.
+        link: to each stage's own page.
+    """
+    done = {outcome.stage: outcome for outcome in outcomes}
+    rows = [
+        _row(stage, number, done.get(stage.name), ended.get(stage.name, "–"), link)
+        for number, stage in enumerate(pipeline.stages, 1)
+    ]
+    parts = [f"# {name}", _chart(outcomes), "\n".join([*_head(), *rows]), *_left(outcomes)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head() -> tuple[str, str]:
+    names = ("stage", "algorithm", "held out, before → after [95 %]", "gate", "operations", "tokens", "seconds")
+    return f"| {' | '.join(names)} |", "|" + "---|" * len(names)
+
+
+def _row(stage: StageConfig, number: int, outcome: StageOutcome | None, ended: str, link: Link) -> str:
+    if outcome is None:
+        cells = [f"{number} {stage.name}", stage.algorithm, ended, stage.require or "", "", "", ""]
+    else:
+        page = link(outcome.flow_run_id)
+        named = f"[{stage.name}]({page})" if page else stage.name
+        cost = (sum(outcome.operations.values()), sum(outcome.tokens.values()), round(outcome.seconds))
+        cells = [
+            f"{number} {named}",
+            outcome.algorithm,
+            _measured(outcome.evaluation_before, outcome.evaluation_after),
+            _verdict(outcome.gate),
+            *(f"{figure:,}" for figure in cost),
+        ]
+    return f"| {' | '.join(_cell(cell) for cell in cells)} |"
+
+
+def _measured(before: Evaluation | None, after: Evaluation | None) -> str:
+    for name in SHOWN:
+        if (last := reading(after, name)) is not None:
+            first = reading(before, name)
+            return f"{name} {_told(first) if first else '–'} → **{_told(last)}**"
+    return "not measured"
+
+
+def _told(number: Reading) -> str:
+    return str(number)
+
+
+def _verdict(gate: GateOutcome | None) -> str:
+    if gate is None:
+        return ""
+    return f"{'passed' if gate.passed else f'**failed** ({gate.on_fail})'}: {gate.message}"
+
+
+def _chart(outcomes: Sequence[StageOutcome]) -> str:
+    """A dot a stage, numbered as in the table; nothing where accuracy is not measured."""
+    rows = [
+        {
+            "cycle": place,
+            "accuracy": after.value,
+            **({"accuracy_interval": after.interval} if after.interval else {}),
+        }
+        for place, outcome in enumerate(outcomes)
+        if (after := reading(outcome.evaluation_after, "accuracy")) is not None
+    ]
+    svg = line_chart_svg(rows, keys=("accuracy",), title=TITLE, across="stage", joined=True)
+    return image(svg, TITLE) if svg else ""
+
+
+def _left(outcomes: Sequence[StageOutcome]) -> Iterator[str]:
+    """Where what the stages have left is to be found."""
+    lines = [
+        f"- {outcome.stage}: adapter `{outcome.adapter}`, artifact `{outcome.artifact_id}`, state `{outcome.state_id}`"
+        for outcome in outcomes
+    ]
+    if lines:
+        yield "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Text in a table of markdown: a message may hold anything."""
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,52 @@
+"""What a pipeline amounts to: summary.json, and what the flow returns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from flows.config.pipeline import PIPELINE
+from flows.stages.outcome import StageOutcome
+
+
+def summarize(outcomes: Sequence[StageOutcome], flow_run_id: str) -> dict[str, Any]:
+    """Every stage, the last one's adapter, and what all of them have cost.
+
+    `flow_run_id` is the pipeline's own. Stages that another run has trained, and this one has started after, are in
+    `stages` and not in the sums: they are on that run's bill.
+    """
+    own = [outcome for outcome in outcomes if outcome.pipeline_flow_run_id == flow_run_id]
+    operations, tokens = Counter[str](), Counter[str]()
+    for outcome in own:
+        operations.update(outcome.operations)
+        tokens.update(outcome.tokens)
+    last = outcomes[-1]
+    return {
+        "algorithm": PIPELINE,
+        "stages": [outcome.model_dump(mode="json") for outcome in outcomes],
+        "evaluation_before": outcomes[0].evaluation_before,
+        "evaluation_after": last.evaluation_after,
+        "operations": dict(sorted(operations.items())),
+        "tokens": dict(sorted(tokens.items())),
+        "redone": _redone(own),
+        "gates": {outcome.stage: outcome.gate.model_dump() for outcome in outcomes if outcome.gate},
+        "model": last.model,
+        "provider": last.provider,
+        "adapter": last.adapter,
+        "adapter_sha256": last.adapter_sha256,
+        "artifact_id": last.artifact_id,
+        "state_id": last.state_id,
+    }
+
+
+def _redone(outcomes: Sequence[StageOutcome]) -> dict[str, Any] | None:
+    """What was billed beyond that, of all stages; None where one of them could not be asked about."""
+    parts = [outcome.redone for outcome in outcomes]
+    if any(part is None for part in parts):
+        return None
+    by_kind = Counter[str]()
+    for part in parts:
+        by_kind.update((part or {}).get("by_kind", {}))
+    total = {name: sum((part or {}).get(name, 0) for part in parts) for name in ("operations", "tokens")}
+    return {**total, "by_kind": dict(sorted(by_kind.items()))}
