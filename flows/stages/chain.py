@@ -17,6 +17,7 @@ from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.config.stages import stage_config
 from flows.durable.earlier import Beginner, give_way
 from flows.durable.telling import warn
+from flows.durable.unchanged import remember_fingerprint
 from flows.person import ask_person
 from flows.stages.outcome import GateOutcome, StageOutcome, judged, stage_outcome
 from flows.stages.report import PipelineReport
@@ -166,6 +167,8 @@ class Chain:
             "open_sessions": await self._open_sessions(),
         }
         self.folder.write_summary(summary)
+        if whole := self.folder.read_config().get("fingerprint"):
+            await remember_fingerprint(whole)
         return summary
 
     async def _open_sessions(self) -> int | None:

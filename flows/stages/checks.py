@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from algorithms.gates import parse_gate
-from flows.checks.drift import changes, drift_allowed, in_lines
+from flows.checks.drift import changes, drift_allowed, fingerprint, in_lines
 from flows.checks.prepare import check_inputs, prepare
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError
 from flows.config.pipeline import PIPELINE, PipelineConfig, StageConfig
 from flows.config.stages import later, stage_config
-from flows.stages.outcome import StageOutcome, fingerprint
+from flows.stages.outcome import StageOutcome, stage_fingerprint
 from tasks.provenance import provenance
 from whitney.client import WhitneyClient
 from whitney.errors import NotFoundError
@@ -84,7 +85,7 @@ async def require_recorded(pipeline: PipelineConfig, recorded: Sequence[StageOut
     if given != names[: len(given)]:
         raise ConfigError(f"recorded outcomes of {', '.join(given)}: must be of the first stages of {', '.join(names)}")
     for stage, outcome in zip(pipeline.stages, recorded, strict=False):
-        if outcome.fingerprint != fingerprint(pipeline, stage):
+        if outcome.fingerprint != stage_fingerprint(pipeline, stage):
             raise ConfigError(
                 f"stage {stage.name!r} was recorded with another configuration, by the run in {outcome.run_folder}; "
                 "undo the change, or start at this stage or before"
@@ -111,6 +112,14 @@ async def _require_state(outcome: StageOutcome, client: WhitneyClient) -> None:
             f"stage {outcome.stage!r} was recorded with state {outcome.state_id}, which is not complete any more: its "
             "file is not as it was saved; start at this stage or before"
         )
+
+
+def whole_fingerprint(pipeline: PipelineConfig, prepared: Mapping[str, Prepared]) -> str | None:
+    """Of all stages with their data; None where not all of them have been looked at."""
+    if len(prepared) < len(pipeline.stages):
+        return None
+    parts = {name: fingerprint(one.record("")) for name, one in prepared.items()}
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def record(pipeline: PipelineConfig) -> dict[str, Any]:

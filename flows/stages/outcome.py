@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from algorithms.gates import Metric, Reading, Verdict, judge, parse_gate, reading
-from flows.checks.drift import WITHOUT_EFFECT
+from flows.checks.drift import fingerprint
 from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.config.stages import stage_config
 
@@ -63,13 +61,10 @@ class StageOutcome(BaseModel):
     pipeline_flow_run_id: str = Field(description="The pipeline's run that trained it.")
 
 
-def fingerprint(pipeline: PipelineConfig, stage: StageConfig) -> str:
-    """Of what decides what a stage trains: its configuration, and which stages its weights and teacher are of."""
+def stage_fingerprint(pipeline: PipelineConfig, stage: StageConfig) -> str:
+    """Of what decides what a stage trains: its configuration, in which its weights and teacher are named by stage."""
     table = stage_config(pipeline, stage).model_dump(mode="json")
-    for path in WITHOUT_EFFECT:
-        _drop(table, path.removeprefix("config.").split("."))
-    whole = {"algorithm": stage.algorithm, "start_from": pipeline.starts_at(stage), "config": table}
-    return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return fingerprint({"algorithm": stage.algorithm, "config": table})
 
 
 def stage_outcome(
@@ -86,7 +81,7 @@ def stage_outcome(
     return StageOutcome(
         **taken,
         stage=stage.name,
-        fingerprint=fingerprint(pipeline, stage),
+        fingerprint=stage_fingerprint(pipeline, stage),
         data_fingerprint=data_fingerprint,
         rank=lora.rank,
         alpha=lora.alpha,
@@ -106,12 +101,3 @@ def judged(stage: StageConfig, outcome: StageOutcome, earlier: Mapping[str, Stag
     verdict: Verdict = judge(parse_gate(stage.require), read)
     gate = GateOutcome(require=stage.require, on_fail=stage.on_fail, passed=verdict.passed, message=verdict.message)
     return outcome.model_copy(update={"gate": gate})
-
-
-def _drop(table: dict[str, Any], path: list[str]) -> None:
-    for name in path[:-1]:
-        inner = table.get(name)
-        if not isinstance(inner, dict):
-            return
-        table = inner
-    table.pop(path[-1], None)
