@@ -77,6 +77,7 @@ def deploy(
             raise UsageError(f"PREFECT_API_URL = {prefect.api_url} does not answer: start it, or `whitney up`")
         for change in changes(entries, wishes):
             print(change.line(dry_run=dry_run), flush=True)
+    print(f"Runs work in {Path.cwd()}, on whatever machine a worker of the pool is: `whitney up`, or `whitney worker`")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,11 @@ from deployments.automations import alerts, automate, zombies
 from deployments.changes import Change
 from deployments.ground import make_credentials, make_credentials_type, make_session_limit, make_work_pool
 from deployments.prefect_file import Entry, shipped
-from deployments.register import register
-from whitney.settings import WhitneySettings, resolve_settings
+from deployments.register import find, register
+from whitney.settings import resolve_settings
 
-REAPER = "reap"
+REAPER = "reap/reap"
+BLOCK_NAME = re.compile(r"[a-z0-9-]+")
 NO_ALERTS = "without --notify TYPE/NAME nobody is told"
 
 
@@ -36,23 +38,26 @@ class Wishes:
 def changes(entries: Sequence[Entry], wishes: Wishes) -> Iterator[Change]:
     """Make it so, and tell each thing as it is done; what can be refused is refused before the first.
 
-    Whatever is deployed, the reaper is too: it closes what a run that dies with its machine leaves open.
+    Whatever is deployed, the reaper is too, if there is none: it closes what a run leaves open that dies with its
+    machine.
 
     Raises:
         UsageError: an option's value is no good, or what it names is not there.
     """
     if wishes.sessions is not None and wishes.sessions < 1:
         raise UsageError(f"--sessions {wishes.sessions}: at least 1, or no run could ever begin")
+    if wishes.credentials is not None and not BLOCK_NAME.fullmatch(wishes.credentials):
+        raise UsageError(f"--credentials {wishes.credentials!r}: lower-case letters, digits and '-', as Prefect has it")
     endpoint = resolve_settings() if wishes.credentials else None
-    reaper = [entry for entry in shipped() if entry.name == REAPER and entry not in entries]
     with get_client(sync_client=True) as api:
         block = _notification_block(api, wishes.notify) if wishes.notify else None
         yield make_work_pool(api, dry_run=wishes.dry_run)
         yield make_session_limit(api, wishes.sessions, dry_run=wishes.dry_run)
         yield make_credentials_type(api, dry_run=wishes.dry_run)
         if wishes.credentials and endpoint:
-            yield _credentials(wishes.credentials, endpoint, dry_run=wishes.dry_run)
-        for entry in (*reaper, *entries):
+            yield make_credentials(wishes.credentials, endpoint, dry_run=wishes.dry_run)
+        reaper = [] if find(api, REAPER) else [entry for entry in shipped() if REAPER.endswith(f"/{entry.name}")]
+        for entry in (*(one for one in reaper if one not in entries), *entries):
             yield register(
                 api,
                 entry,
@@ -62,13 +67,6 @@ def changes(entries: Sequence[Entry], wishes: Wishes) -> Iterator[Change]:
                 dry_run=wishes.dry_run,
             )
         yield from _automations(api, block, dry_run=wishes.dry_run)
-
-
-def _credentials(name: str, endpoint: WhitneySettings, *, dry_run: bool) -> Change:
-    try:
-        return make_credentials(name, endpoint, dry_run=dry_run)
-    except ValueError as error:
-        raise UsageError(f"--credentials {name!r}: {error}") from None
 
 
 def _notification_block(api: SyncPrefectClient, notify: str) -> UUID:

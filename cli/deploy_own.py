@@ -11,7 +11,7 @@ from cli.schedules import When
 
 if TYPE_CHECKING:
     from deployments.prefect_file import Entry
-    from flows.config import FlowConfig
+    from flows.load_config import AnyConfig
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
@@ -27,8 +27,6 @@ def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
         ConfigError, DataError, RenderingError, ModelError: as `whitney run`.
     """
     from deployments.prefect_file import SESSION_LIMIT, Entry, shipped
-    from flows import FLOWS
-    from flows.checks.prepare import check_inputs
     from flows.load_config import load_config
 
     algorithm, config = load_config(path, overrides)
@@ -36,14 +34,13 @@ def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
     if not NAME.fullmatch(name):
         raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-', at most 80, the first of them no sign")
     schedules, overlap = when.schedules(), when.policy()
-    flow = FLOWS[algorithm]
-    entrypoint = f"{flow.fn.__module__}.{flow.fn.__name__}"
+    entrypoint = f"flows.{algorithm}.{algorithm}"
     if any((entry.entrypoint, entry.name) == (entrypoint, name) for entry in shipped()):
         raise UsageError(
             f"--name {name}: {algorithm}/{name} is one of this project's, and `whitney deploy` would put its own "
             "configuration back; choose another name"
         )
-    check_inputs(algorithm, config)
+    _check(algorithm, config)
     written = _written(config)
     return Entry(
         name=name,
@@ -55,6 +52,17 @@ def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
     )
 
 
-def _written(config: FlowConfig) -> dict[str, object]:
+def _check(algorithm: str, config: AnyConfig) -> None:
+    from flows.checks.prepare import check_inputs
+    from flows.config.pipeline import PipelineConfig
+    from flows.stages.checks import check_pipeline_inputs
+
+    if isinstance(config, PipelineConfig):
+        check_pipeline_inputs(config)
+    else:
+        check_inputs(algorithm, config)
+
+
+def _written(config: AnyConfig) -> dict[str, object]:
     """What the file sets, and no defaults: the form in the UI shows those, and they may get better."""
     return config.model_dump(mode="json", exclude_unset=True)

@@ -29,8 +29,8 @@ class When:
         """Those that were given."""
         return [f"--{option}" for option in self.__slots__ if getattr(self, option) is not None]
 
-    def schedules(self) -> list[ScheduleEntry]:
-        """At most one schedule, inactive: it is --activate that switches on.
+    def schedules(self) -> list[ScheduleEntry] | None:
+        """The schedule that was asked for, inactive: it is --activate that switches on. None: as it is.
 
         Raises:
             UsageError: options that exclude one another, or a value that Prefect does not take.
@@ -44,7 +44,7 @@ class When:
         if self.timezone is not None and self.cron is None:
             raise UsageError(f"--timezone {self.timezone}: only with --cron; an interval has none")
         if self.cron is None and self.interval is None:
-            return []
+            return None
         try:
             entry = ScheduleEntry(
                 slug="own", active=False, cron=self.cron, interval=self.interval, timezone=self.timezone
@@ -56,11 +56,13 @@ class When:
             raise UsageError(f"--{option} {getattr(self, option)!r}: {_said(issue['msg'])}") from None
         return [entry]
 
-    def policy(self) -> OverlapEntry:
-        """What becomes of a run that is due while another is at work."""
+    def policy(self) -> OverlapEntry | None:
+        """What becomes of a run that is due while another is at work; None: as it is."""
+        if self.overlap is None:
+            return None
         from deployments.prefect_file import Overlap as OverlapEntry
 
-        return OverlapEntry.model_validate({"collision_strategy": STRATEGIES[self.overlap or "wait"]})
+        return OverlapEntry.model_validate({"collision_strategy": STRATEGIES[self.overlap]})
 
 
 def _said(message: str) -> str:

@@ -35,7 +35,7 @@ class Overlap(Part):
     """What becomes of a run that is due while another of its deployment is at work."""
 
     limit: Literal[1] = 1
-    collision_strategy: ConcurrencyLimitStrategy
+    collision_strategy: ConcurrencyLimitStrategy = ConcurrencyLimitStrategy.ENQUEUE
 
 
 class ScheduleEntry(Part):
@@ -69,7 +69,7 @@ class Pool(Part):
 
 
 class Entry(Part):
-    """One deployment."""
+    """One deployment; without schedules or overlap it keeps those that it has."""
 
     name: str
     entrypoint: str
@@ -77,8 +77,8 @@ class Entry(Part):
     tags: list[str] = [TAG]
     work_pool: Pool = Pool()
     parameters: dict[str, Any]
-    schedules: list[ScheduleEntry]
-    concurrency_limit: Overlap
+    schedules: list[ScheduleEntry] | None = None
+    concurrency_limit: Overlap | None = None
 
 
 class PrefectFile(Part):

@@ -1,7 +1,7 @@
 """Deployments as they are to be, against those that the Prefect server has: only a difference is sent.
 
-Two things are kept as somebody has set them on the server, because the file only says how they begin: whether a
-schedule is active, and which credentials block is used.
+Two things are kept as somebody has set them on the server, because an entry only says how they begin: whether a
+schedule is active, and which credentials block is used. So is whatever an entry does not say.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.objects import ConcurrencyOptions, DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.exceptions import ObjectNotFound
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
 
 from deployments.changes import Change
-from deployments.prefect_file import Entry, ScheduleEntry
+from deployments.prefect_file import Entry, Overlap
 
 CREDENTIALS = "credentials_block"
 
@@ -50,10 +51,15 @@ def register(
     flow: Flow[..., Any] = load_flow_from_entrypoint(entry.entrypoint)
     name = f"{flow.name}/{entry.name}"
     there = find(api, name)
-    entry = _as_it_was_set(entry, flow, there, activate=activate, credentials=credentials)
-    flow.validate_parameters(entry.parameters)
-    wanted = _wanted(entry, flow, folder)
-    about = tuple(_about(schedule) for schedule in entry.schedules)
+    parameters = entry.parameters
+    if block := credentials or (there and _credentials_of(there.parameters)):
+        parameters = _with_credentials(parameters, block, flow)
+    flow.validate_parameters(parameters)
+    schedules = _schedules(entry, there, activate=activate)
+    wanted = _wanted(entry, flow, folder) | {"parameters": parameters, "schedules": schedules}
+    if entry.concurrency_limit is None and there is not None:  # as it is
+        wanted["concurrency_options"] = there.concurrency_options
+    about = tuple(map(_about, schedules))
     if there is None:
         change = Change("deployment", name, "created", about)
     elif differing := _differing(wanted, there):
@@ -74,19 +80,17 @@ def find(api: SyncPrefectClient, name: str) -> DeploymentResponse | None:
         return None
 
 
-def _as_it_was_set(
-    entry: Entry, flow: Flow[..., Any], there: DeploymentResponse | None, *, activate: bool, credentials: str | None
-) -> Entry:
-    """With what is kept of the deployment that is there, and what was asked for."""
-    active = {schedule.slug for schedule in there.schedules if schedule.active} if there else set()
-    schedules = [
-        schedule.model_copy(update={"active": schedule.active or activate or schedule.slug in active})
-        for schedule in entry.schedules
-    ]
-    parameters = entry.parameters
-    if block := credentials or (there and _credentials_of(there.parameters)):
-        parameters = _with_credentials(parameters, block, flow)
-    return entry.model_copy(update={"schedules": schedules, "parameters": parameters})
+def _schedules(entry: Entry, there: DeploymentResponse | None, *, activate: bool) -> list[DeploymentScheduleCreate]:
+    """What the entry says, else what is there; active is what was active, what begins so, and with `activate` all."""
+    former = there.schedules if there else []
+    active = {schedule.slug for schedule in former if schedule.active}
+    if entry.schedules is None:
+        kept = {"schedule", "parameters", "max_scheduled_runs", "slug"}
+        wanted = [DeploymentScheduleCreate(**{name: getattr(one, name) for name in kept}) for one in former]
+    else:
+        wanted = [schedule.schedule() for schedule in entry.schedules]
+        active |= {schedule.slug for schedule in entry.schedules if schedule.active}
+    return [one.model_copy(update={"active": activate or one.slug in active}) for one in wanted]
 
 
 def _credentials_of(parameters: Mapping[str, Any]) -> str | None:
@@ -102,19 +106,18 @@ def _with_credentials(parameters: dict[str, Any], block: str, flow: Flow[..., An
 
 def _wanted(entry: Entry, flow: Flow[..., Any], folder: Path) -> dict[str, Any]:
     """What `prefect deploy` would send for this entry, run in `folder`; but for the version, which is only shown."""
+    overlap = entry.concurrency_limit or Overlap()
     return {
         "entrypoint": entry.entrypoint,
         "description": entry.description,
         "tags": entry.tags,
-        "parameters": entry.parameters,
         "work_pool_name": entry.work_pool.name,
         "job_variables": entry.work_pool.job_variables,
         "pull_steps": [{"prefect.deployments.steps.set_working_directory": {"directory": str(folder)}}],
         "parameter_openapi_schema": parameter_schema(flow).model_dump(exclude_unset=True),
         "enforce_parameter_schema": True,
-        "concurrency_limit": entry.concurrency_limit.limit,
-        "concurrency_options": ConcurrencyOptions(collision_strategy=entry.concurrency_limit.collision_strategy),
-        "schedules": [schedule.schedule() for schedule in entry.schedules],
+        "concurrency_limit": overlap.limit,
+        "concurrency_options": ConcurrencyOptions(collision_strategy=overlap.collision_strategy),
     }
 
 
@@ -135,7 +138,13 @@ def _told(entry: DeploymentScheduleCreate | DeploymentSchedule) -> tuple[str, bo
     return entry.slug or "", entry.active, json.dumps(when, sort_keys=True)
 
 
-def _about(schedule: ScheduleEntry) -> str:
+def _about(entry: DeploymentScheduleCreate) -> str:
     """In words, for the terminal."""
-    when = f"cron {schedule.cron!r} {schedule.timezone or 'UTC'}" if schedule.cron else f"every {schedule.interval:g} s"
-    return f"{when}, {'active' if schedule.active else 'inactive'}"
+    match entry.schedule:
+        case IntervalSchedule() as when:
+            said = f"every {when.interval.total_seconds():g} s"
+        case CronSchedule() as when:
+            said = f"{when.cron} {when.timezone or 'UTC'}"
+        case when:  # only the UI makes others
+            said = type(when).__name__
+    return f"{said}, {'active' if entry.active else 'inactive'}"
