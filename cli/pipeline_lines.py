@@ -27,8 +27,8 @@ def stage_begins(facts: Facts) -> str:
 def stage_done(facts: Facts) -> str:
     """What a stage has come to; one that was not run now says so."""
     outcome = facts["outcome"]
-    adopted = ", finished before" if facts.get("adopted") else ""
-    return f"Stage {facts['number']}/{facts['stages']}: {outcome['stage']}{adopted}: {before_and_after(outcome)}"
+    how = "was finished before" if facts.get("adopted") else "done"
+    return f"Stage {facts['number']}/{facts['stages']} {how}: {outcome['stage']}, {before_and_after(outcome)}"
 
 
 def gate_told(facts: Facts) -> str:

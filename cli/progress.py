@@ -140,7 +140,7 @@ class RunProgress:
         for warning in facts.get("warnings", ()):
             self.say(f"Warning: {warning}")
         self.say(
-            f"{facts['algorithm']} on {facts.get('model')}: {facts['cycles']} cycles, {facts['train']} training and "
+            f"{facts['algorithm']} on {facts.get('model')}: {facts['cycles']} cycle{'' if facts['cycles'] == 1 else 's'}, {facts['train']} training and "
             f"{facts['heldout']} held-out examples; run folder {facts['folder']}"
         )
         if self._bar:

@@ -16,19 +16,18 @@ from prefect.states import AwaitingRetry
 from rich.console import Console
 
 from cli.earlier_run import WRITTEN_AGAIN, EarlierRun
-from cli.endpoint import endpoint
+from cli.endpoint_again import endpoint_again
 from cli.failures import UsageError, interruptible
 from cli.find_run import find_run
 from cli.prefect_server import prefect_api
 from cli.run_data import Endpoints, PrefectAt, WhitneyAt
-from cli.served_for import served_for
-from cli.terminal import Say, sayer
+from cli.terminal import sayer
 from cli.training import FlowCall, show_summary, summary_lines, watch
 from flows.checks.drift import ALLOW_DRIFT
 from flows.load_config import with_overrides
 from tasks.credentials import settings_for
 from whitney.client import WhitneyClient
-from whitney.errors import NoEndpointError, NotFoundError
+from whitney.errors import NotFoundError
 
 
 def resume(
@@ -83,21 +82,9 @@ def _retry(earlier: EarlierRun[Any], console: Console) -> dict[str, Any]:
         prefect = stack.enter_context(prefect_api(say, former.prefect if former else None))
         whitney = None
         if earlier.asked.credentials_block is None:
-            own = Path(former.gateway_data_dir) if former and former.gateway_data_dir else None
-            models, provider = served_for(earlier.asked)
-            try:
-                whitney = stack.enter_context(endpoint(models, provider, embedded=False, say=say, former=own))
-            except NoEndpointError as error:
-                began = f". This run began at {former.whitney_base_url}" if former and former.whitney_base_url else ""
-                raise UsageError(f"{error}{began}") from error
-            _tell_where(former, whitney, say)
+            whitney = endpoint_again(stack, earlier.asked, former, say)
         endpoints = Endpoints.of(prefect, whitney)
         return watch(lambda: _again(earlier, prefect, whitney), console, endpoints, earlier.folder)
-
-
-def _tell_where(former: Endpoints | None, whitney: WhitneyAt, say: Say) -> None:
-    if former and whitney.data_dir is None and former.whitney_base_url not in (None, whitney.base_url):
-        say(f"Warning: this run began at {former.whitney_base_url} and goes on at {whitney.base_url}")
 
 
 async def _again(earlier: EarlierRun[Any], prefect: PrefectAt, whitney: WhitneyAt | None) -> dict[str, Any]:

@@ -93,9 +93,14 @@ class Endpoints:
         home = self.prefect_home
         return PrefectAt(self.prefect_api_url, Path(home) if home else None) if self.prefect_api_url else None
 
-    def record(self, folder: Path) -> None:
-        """Write it into the run folder, and the run folder's path into the folders that belong to it."""
+    def record(self, folder: Path, *, stage: bool = False) -> None:
+        """Write it into the run folder, and the run folder's path into the folders that belong to it.
+
+        Those are a pipeline's, not its `stage`'s.
+        """
         self._write(folder / ENDPOINTS, json.dumps(asdict(self), indent=2) + "\n")
+        if stage:
+            return
         for own in (self.prefect_home, self.gateway_data_dir):
             if own is not None and _TEMPORARY.fullmatch(Path(own).name):
                 self._write(Path(own) / BELONGS_TO, f"{folder.resolve()}\n")

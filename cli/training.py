@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 import shlex
 import textwrap
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from prefect.exceptions import Abort
 from rich.console import Console
 
 from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
 from cli.interrupts import run_until_interrupted
+from cli.pipeline_lines import gate_lines, outcome_lines
 from cli.prefect_server import is_up
 from cli.prefect_setup import flow_run_page
 from cli.progress import RunProgress, measured
 from cli.run_data import Endpoints, is_at_work
 from cli.terminal import sayer
 from flows import FLOWS
-from flows.config import FlowConfig
+from flows.config.pipeline import PIPELINE, PipelineConfig
+from flows.load_config import AnyConfig
+from flows.pipeline import pipeline
+from flows.stages.outcome import StageOutcome
 from tasks.events import Event, Listener, listening
 from whitney.errors import WhitneyError
 from whitney.kept import kept
@@ -32,15 +36,19 @@ BEST_WIDTH = 100
 """Characters of the best solution that are shown; all of it is in best.json."""
 
 
-def train(algorithm: str, config: FlowConfig, console: Console, endpoints: Endpoints) -> dict[str, Any]:
-    """Run the algorithm's flow to its end; its summary.
+def train(
+    algorithm: str, config: AnyConfig, console: Console, endpoints: Endpoints, outcomes: Sequence[StageOutcome] = ()
+) -> dict[str, Any]:
+    """Run the algorithm's flow to its end, or a pipeline's, after stages that have `outcomes`; its summary.
 
     Raises:
         UsageError, RunFailedError, KeyboardInterrupt: as `watch`.
     """
     if config.name and (taken := config.output_dir / config.name).exists():
         sayer(console)(name_is_taken(taken))
-    return watch(lambda: cast("FlowCall", FLOWS[algorithm](config)), console, endpoints)
+    if isinstance(config, PipelineConfig):
+        return watch(lambda: pipeline(config, list(outcomes)), console, endpoints)
+    return watch(lambda: FLOWS[algorithm](config), console, endpoints)
 
 
 def name_is_taken(folder: Path) -> str:
@@ -94,6 +102,20 @@ def summary_lines(summary: dict[str, Any]) -> Iterator[str]:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: it is not as a run leaves it.
     """
+    if summary.get("algorithm") == PIPELINE:
+        yield from ("", *outcome_lines(summary["stages"]), *gate_lines(summary["stages"]))
+    else:
+        yield from _learned(summary)
+    yield from _bill(summary)
+    yield f"Run:       {summary['run_folder']}"
+    yield f"Adapter:   {summary['adapter']}"
+    yield f"Artifact:  {summary['artifact_id']} (to start or to teach another run with)"
+    if page := flow_run_page(summary.get("flow_run_id")):
+        yield f"Prefect:   {page}"
+
+
+def _learned(summary: dict[str, Any]) -> Iterator[str]:
+    """Of one algorithm's run: whether it trained, why it stopped, what it found, what it is worth."""
     if not summary.get("operations", {}).get("optim_step"):
         yield (
             "Warning: no optimizer step was taken; the adapter is the initial one. Why: zero_signal_fraction, "
@@ -106,12 +128,6 @@ def summary_lines(summary: dict[str, Any]) -> Iterator[str]:
     for when in ("before", "after"):
         if evaluation := summary.get(f"evaluation_{when}"):
             yield f"Held out {when + ':':<8} {measured(evaluation)}"
-    yield from _bill(summary)
-    yield f"Run:       {summary['run_folder']}"
-    yield f"Adapter:   {summary['adapter']}"
-    yield f"Artifact:  {summary['artifact_id']} (to start or to teach another run with)"
-    if page := flow_run_page(summary.get("flow_run_id")):
-        yield f"Prefect:   {page}"
 
 
 def _bill(summary: dict[str, Any]) -> Iterator[str]:
@@ -147,11 +163,15 @@ def best_solution(folder: Path) -> str | None:
 
 
 def _recorder(endpoints: Endpoints) -> Listener:
+    in_pipeline = False
+
     def record(event: Event) -> None:
+        nonlocal in_pipeline
+        in_pipeline = in_pipeline or event.kind == "pipeline"
         # A folder that cannot be written to stops the run by itself, with words of its own.
         with suppress(OSError):
-            if event.kind == "prepared":
-                endpoints.record(Path(event.facts["folder"]))
+            if event.kind in ("prepared", "pipeline"):
+                endpoints.record(Path(event.facts["folder"]), stage=in_pipeline and event.kind == "prepared")
 
     return record
 
