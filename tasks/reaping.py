@@ -11,6 +11,7 @@ The first row that holds decides:
 | SCHEDULED or PENDING, and the session does not say it beats    | is closed: the attempt that opened it is over |
 | SCHEDULED or PENDING (AwaitingRetry, Late, …), and it beats    | is spared: Retry was pressed on a run at work |
 | CANCELLING for longer than the bound                           | is closed: the runner that was to obey is gone |
+| its top-level flow run has ended, or begun a later attempt     | is closed: a stage goes with its pipeline |
 | CANCELLING, RUNNING, PAUSED                                    | is spared: its hook, or its flow, will close it |
 | its flow run is not known to this Prefect server               | is spared, and reported |
 | Prefect cannot be asked                                        | is spared |
@@ -18,7 +19,8 @@ The first row that holds decides:
 SCHEDULED and PENDING: a flow run has no session before its first attempt runs, and should be scheduled again only when
 an attempt has ended. But Retry can be forced on a run at work; a runner then waits for the attempt it has (seen with
 Prefect 3.9.1), which beats. One that has ended is silent soon. PAUSED: a flow that waits in its process beats on, one
-that was suspended has closed its session on the way out, or is silent.
+that was suspended has closed its session on the way out, or is silent. A stage of a pipeline whose process was killed
+is RUNNING for ever, as far as Prefect knows: its pipeline's state tells.
 
 A flow run that Prefect does not know may be gone, but as well be another Prefect server's, or that of a laptop's
 temporary one, on the same endpoint: to close its session would end a healthy run, so its beat is believed.
@@ -40,7 +42,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 
 from tasks.slots import free_slots
 from whitney.heartbeat import pause_s
-from whitney.labels import FLOW_RUN, attempt_of
+from whitney.labels import FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN, attempt_of
 from whitney.lifecycle import LifecycleClient, Verdict
 from whitney.settings import WhitneySettings
 from whitney.types import Session
@@ -178,7 +180,20 @@ def judge(session: Session, owners: Owners | None, *, silence_s: float) -> Findi
         return Finding(session, True, f"it has been silent for {age:.0f} s, of {bound:g} s")
     if owners is None:
         return Finding(session, False, f"Prefect was not asked; {_beats(session, bound)}")
-    return _judge_by_owner(session, owners.get(session.labels[FLOW_RUN]), bound)
+    finding = _judge_by_owner(session, owners.get(session.labels[FLOW_RUN]), bound)
+    return finding if finding.doomed else _judge_by_root(finding, owners.get(session.labels.get(ROOT_FLOW_RUN, "")))
+
+
+def _judge_by_root(finding: Finding, root: FlowRun | None) -> Finding:
+    """The same of a session whose own flow run would have it spared, by the one on top."""
+    if root is None or root.state is None or ROOT_ATTEMPT not in finding.session.labels:
+        return finding
+    if root.run_count > (attempt := attempt_of(finding.session.labels, ROOT_ATTEMPT)):
+        why = f"it is of attempt {attempt} of its top-level flow run, and attempt {root.run_count} has begun"
+        return Finding(finding.session, True, why)
+    if root.state.is_final():
+        return Finding(finding.session, True, f"its top-level flow run is {root.state.name or root.state.type.value}")
+    return finding
 
 
 def _judge_by_owner(session: Session, owner: FlowRun | None, bound: float) -> Finding:
@@ -223,7 +238,8 @@ def _owners(sessions: list[Session], owners_of: Callable[[set[str]], Owners] | N
     if not sessions:
         return {}, []
     try:
-        return owners_of({session.labels[FLOW_RUN] for session in sessions}), []
+        labels = [session.labels for session in sessions]
+        return owners_of({one[key] for one in labels for key in (FLOW_RUN, ROOT_FLOW_RUN) if one.get(key)}), []
     except Exception as error:  # whatever is wrong with Prefect, what is silent must still be closed
         return None, [f"Prefect cannot be asked ({type(error).__name__}): sessions are judged by their silence alone."]
 

@@ -58,8 +58,9 @@ async def begin_pipeline(config: PipelineConfig, recorded: Sequence[StageOutcome
         require_same_stages(before, now, finished)
         await require_recorded(config, recorded, client)
         prepared = await prepare_stages(config, {*finished, *(outcome.stage for outcome in recorded)})
-        now["fingerprint"] = before.get("fingerprint") or whole_fingerprint(config, prepared)
-        await _say_no(config, prepared, now, goes_on=before.get("stages") == now["stages"])
+        goes_on = before.get("stages") == now["stages"]
+        now["fingerprint"] = before["fingerprint"] if goes_on else whole_fingerprint(config, prepared)
+        await _say_no(config, prepared, now, goes_on=goes_on)
         # Only now: whoever was asked in this process is in another attempt than before.
         process = PipelineProcess(flow_run.id, flow_run.run_count, f"{flow_run.id}:{secrets.token_hex(4)}")
         folder = _folder(config, name)
@@ -90,9 +91,9 @@ async def _say_no(
         needed = max(planned_sessions(one.config) for one in prepared.values())
         await require_slots(config.session_limit, needed)
     if not goes_on:
-        planned = sum(
-            (planned_operations(one.algorithm, one.config, len(one.heldout)) for one in prepared.values()), Counter()
-        )
+        planned = Counter[str]()
+        for one in prepared.values():
+            planned.update(planned_operations(one.algorithm, one.config, len(one.heldout)))
         await ask_if_large(config.approval, planned, plan_of_stages(prepared))
 
 

@@ -21,7 +21,7 @@ from prefect.states import (
 )
 
 from tasks.reaping import Finding, Reaped, judge
-from whitney.labels import ATTEMPT, FLOW_RUN
+from whitney.labels import ATTEMPT, FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN
 from whitney.types import Session
 
 OWNER = uuid4()
@@ -67,6 +67,28 @@ def test_a_session_whose_flow_run_is_at_work_is_spared_while_it_beats(state: Sta
 @pytest.mark.parametrize("state", [*ENDED, *AHEAD, *AT_WORK], ids=lambda state: state.name)
 def test_a_session_of_an_attempt_that_another_has_followed_is_closed(state: State[object]) -> None:
     assert judged(session(attempt=1), state, run_count=2).doomed
+
+
+def judged_by_root(state: State[object], run_count: int = 1) -> Finding:
+    """A session of a stage that Prefect takes to be running: killed, it could not say that it ended."""
+    root = FlowRun(id=uuid4(), flow_id=uuid4(), state=state, run_count=run_count)
+    of_stage = session()
+    of_stage.labels.update({ROOT_FLOW_RUN: str(root.id), ROOT_ATTEMPT: "1"})
+    stage: FlowRun = FlowRun(id=OWNER, flow_id=uuid4(), state=Running(), run_count=1)
+    return judge(of_stage, {str(OWNER): stage, str(root.id): root}, silence_s=SILENCE_S)
+
+
+@pytest.mark.parametrize("state", ENDED, ids=lambda state: state.name)
+def test_the_session_of_a_stage_goes_with_its_pipeline(state: State[object]) -> None:
+    finding = judged_by_root(state)
+    assert finding.doomed
+    assert finding.why == f"its top-level flow run is {state.name}"
+
+
+@pytest.mark.parametrize("state", [*AHEAD, *AT_WORK], ids=lambda state: state.name)
+def test_the_session_of_a_stage_is_spared_while_its_pipeline_is_in_the_same_attempt(state: State[object]) -> None:
+    assert not judged_by_root(state).doomed
+    assert "attempt 2 has begun" in judged_by_root(state, run_count=2).why
 
 
 def test_a_cancelled_run_that_nobody_stops_is_closed_after_the_silence_it_is_given() -> None:
