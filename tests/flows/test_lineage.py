@@ -49,7 +49,7 @@ async def test_lineage_says_what_a_retry_has_done_again_to_the_operation(
 ) -> None:
     flow_run_id, meanwhile = await failed_and_retried(tmp_path, monkeypatch, capsys)
     assert "unbroken: each of 1 cycle is in the chain once" in meanwhile
-    assert "evaluations, and what was begun and not saved; the run has not ended" in meanwhile
+    assert "evaluations, and what was begun and is not saved; the run has not ended" in meanwhile
 
     table: dict[str, Any] = json.loads(await lineage(capsys, str(tmp_path / "twice"), "--json"))
     bills = all_billed(local, flow_run_id)
