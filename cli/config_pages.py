@@ -196,8 +196,13 @@ def _type(kind: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(_type(one) for one in arguments if one is not NoneType))
     if origin is list:
-        words = {"table": "tables", "integer": "list of integers", "number": "list of numbers", "text": "list of texts"}
-        return words[_type(arguments[0])]
+        several = {
+            "table": "tables",
+            "integer": "list of integers",
+            "number": "list of numbers",
+            "text": "list of texts",
+        }
+        return several[_type(arguments[0])]
     if origin is dict or (inspect.isclass(kind) and issubclass(kind, BaseModel)):
         return "table"
     words = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
