@@ -1,4 +1,4 @@
-"""95 % confidence intervals of what is measured on held-out prompts, several completions each.
+"""95% confidence intervals of what is measured on held-out prompts, several completions each.
 
 Completions of one prompt are alike: 4 of each of 24 prompts tell less than 96 of as many prompts would. So prompts are
 what is counted (clustered standard errors, arXiv 2411.00640), and the interval is a Wilson score, which neither leaves
@@ -12,7 +12,7 @@ from math import sqrt
 from statistics import NormalDist, fmean, variance
 
 Z95 = NormalDist().inv_cdf(0.975)
-"""Standard deviations that 95 % of a normal distribution lies within: 1.96."""
+"""Standard deviations that 95% of a normal distribution lies within: 1.96."""
 
 Interval = tuple[float, float]
 

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from cli.failures import RunFailedError, interruptible
 from cli.local_extra import require_local_extra
+from cli.measured import share
 from cli.prefect_setup import configure
 
 if TYPE_CHECKING:
@@ -111,7 +112,9 @@ def what_was_learned(summary: dict[str, Any], folder: Path, config: FlowConfig) 
     if not before or not after or before.get("accuracy") is None or after.get("accuracy") is None:
         return []
     gain = after["accuracy"] - before["accuracy"]
-    lines = ["", f"Accuracy on held-out questions: {before['accuracy']:.1%} before, {after['accuracy']:.1%} after."]
+    sure = ", with 95% confidence intervals" if after.get("intervals") else ""
+    told = f"{share(before, 'accuracy')} before, {share(after, 'accuracy')} after"
+    lines = ["", f"Accuracy on held-out questions: {told}{sure}."]
     if gain <= 0:
         lines.append("It did not rise: these questions do not show that anything was learned.")
     lines.append(_what_was_held_out(folder, addition=config.data.source.startswith("addition")))
@@ -120,8 +123,8 @@ def what_was_learned(summary: dict[str, Any], folder: Path, config: FlowConfig) 
         lines.append(_style(gain, *cut, max_tokens=config.sampling.max_tokens))
     if before.get("greedy_accuracy") is not None and after.get("greedy_accuracy") is not None:
         lines.append(
-            f"Without dice (greedy decoding) it is {before['greedy_accuracy']:.1%} before and "
-            f"{after['greedy_accuracy']:.1%} after, under the same limit of {config.sampling.max_tokens} tokens."
+            f"Without dice (greedy decoding) it is {share(before, 'greedy_accuracy')} before and "
+            f"{share(after, 'greedy_accuracy')} after, under the same limit of {config.sampling.max_tokens} tokens."
         )
     return lines
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from cli.measured import measurement
 from cli.pipeline_lines import gate_told, pipeline_told, stage_begins, stage_done
 from cli.question import Question
 from cli.terminal import sayer
@@ -89,7 +90,7 @@ class RunProgress:
             "warning": lambda facts: self.say(f"Warning: {facts['message']}"),
             "prepared": self._prepared,
             "session_opened": self._opened,
-            "evaluated": lambda facts: self.say(f"Held out, {facts['when']} training: {measured(facts)}"),
+            "evaluated": lambda facts: self.say(measurement(facts)),
             "cycle": lambda facts: self._cycle(int(facts["cycle"]), int(facts["cycles"]), facts["metrics"]),
             "exported": lambda facts: self.say(f"Adapter in {facts['path']}"),
             "closing": lambda facts: self.say(str(facts["message"])),
@@ -188,23 +189,6 @@ def _untrained(metrics: Mapping[str, Any]) -> list[str]:
         return []
     skipped = [key.removeprefix("skipped/") for key in metrics if key.startswith("skipped/")]
     return [f"skipped: {', '.join(skipped)}" if skipped else "nothing trained"]
-
-
-def measured(evaluation: Mapping[str, Any]) -> str:
-    """A held-out evaluation in one line."""
-    parts = []
-    if evaluation.get("accuracy") is not None:
-        how = f"{evaluation['samples']} × {evaluation['prompts']} replies at temperature {evaluation['temperature']:g}"
-        parts.append(f"accuracy {evaluation['accuracy']:.1%} ({how})")
-    if evaluation.get("greedy_accuracy") is not None:
-        parts.append(f"greedy {evaluation['greedy_accuracy']:.1%}")
-    if evaluation.get("loss") is not None:
-        parts.append(f"loss {evaluation['loss']:.3f} nats per token")
-    if evaluation.get("margin") is not None:
-        share = evaluation.get("preference_accuracy")
-        told = "" if share is None else f" ({share:.1%} of the pairs positive)"
-        parts.append(f"margin {evaluation['margin']:.3f}{told}")
-    return ", ".join(parts) or "nothing measured"
 
 
 def _minutes(seconds: float) -> str:

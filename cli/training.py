@@ -15,10 +15,11 @@ from rich.console import Console
 
 from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
 from cli.interrupts import run_until_interrupted
+from cli.measured import gained, measured
 from cli.pipeline_lines import gate_lines, outcome_lines
 from cli.prefect_server import is_up
 from cli.prefect_setup import flow_run_page
-from cli.progress import RunProgress, measured
+from cli.progress import RunProgress
 from cli.run_data import Endpoints, is_at_work
 from cli.terminal import sayer
 from flows import FLOWS
@@ -128,6 +129,8 @@ def _learned(summary: dict[str, Any]) -> Iterator[str]:
     for when in ("before", "after"):
         if evaluation := summary.get(f"evaluation_{when}"):
             yield f"Held out {when + ':':<8} {measured(evaluation)}"
+    if gain := summary.get("accuracy_gain"):
+        yield f"Gain:      {gained(gain)}"
 
 
 def _bill(summary: dict[str, Any]) -> Iterator[str]:

@@ -80,7 +80,7 @@ EVALUATION_GLOSSARY: dict[str, str] = {
     "greedy_accuracy": "Share of the prompts whose one greedy completion has full reward (`evaluation.greedy`).",
     "pass_at": "Of each pass@k of `evaluation.pass_at`: the chance that at least one of k completions of a prompt is "
     "correct, estimated without bias from all `samples` (arXiv 2107.03374), and its mean over prompts.",
-    "intervals": "Of accuracy, greedy_accuracy and each pass@k: low and high end of its 95 % confidence interval.",
+    "intervals": "Of accuracy, greedy_accuracy and each pass@k: low and high end of its 95% confidence interval.",
     "finished_fraction": "Share of the completions that ended by themselves, with a stop token.",
     "loss": "SFT: mean negative log-likelihood of the held-out answers, nats per token.",
     "margin": "DPO: mean over held-out pairs of β·[(π_c − ref_c) − (π_r − ref_r)].",

@@ -21,7 +21,7 @@ CHARTS = (
 """Titles and keys, the curve that an algorithm is about before the ones that explain it; those without a point are left
 out, so that each algorithm shows its own."""
 HELDOUT_CHARTS = (
-    ("Held-out accuracy, with 95 % intervals", ("accuracy", "greedy_accuracy")),
+    ("Held-out accuracy, with 95% intervals", ("accuracy", "greedy_accuracy")),
     ("Held-out loss, nats per token", ("loss",)),
     ("Held-out margin of the pairs", ("margin",)),
     ("Share of held-out pairs whose margin is positive", ("preference_accuracy",)),
@@ -105,7 +105,7 @@ def _before_after(summary: Row) -> str:
     ]
     if not lines:
         return ""
-    return "\n".join(["| held out, 95 % interval | before | after |", "|---|---|---|", *lines]) + _gain(summary)
+    return "\n".join(["| held out, 95% interval | before | after |", "|---|---|---|", *lines]) + _gain(summary)
 
 
 def _ends(summary: Row) -> tuple[Row, Row]:

@@ -79,7 +79,7 @@ class EvaluationOutcome(BaseModel):
     """A measurement on held-out examples. Accuracy and shares in 0…1, loss in nats per token, margin as `dpo` has it.
 
     `when` is "before", "cycle-8" or "after", `cycle` how many cycles had been trained by then. `pass_at` is keyed
-    "pass@4"; `intervals` hold 95 % of each of "accuracy", "greedy_accuracy" and "pass@4" (`algorithms.intervals`).
+    "pass@4"; `intervals` hold 95% of each of "accuracy", "greedy_accuracy" and "pass@4" (`algorithms.intervals`).
     `correct` says of each prompt how many of its `samples` were. `skipped` prompts left no room for a reply; `unscored`
     completions count as wrong, unless none could be scored. What has a default may be missing in an older outcome.
     """

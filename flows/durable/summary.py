@@ -51,7 +51,7 @@ def summarize(
 
 
 def accuracy_gain(before: EvaluationOutcome, after: EvaluationOutcome) -> dict[str, Any] | None:
-    """`gain`, after less before, and `interval`, 95 % of it, prompt by prompt; None where they cannot be compared.
+    """`gain`, after less before, and `interval`, 95% of it, prompt by prompt; None where they cannot be compared.
 
     Those of a run that was made to measure other prompts in its middle cannot.
     """

@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from cli.progress import RunProgress, headline, measured
+from cli.measured import gained, measured
+from cli.progress import RunProgress, headline
 from tasks.events import Event
 
 EVENTS = [
@@ -136,3 +137,29 @@ def test_a_cycle_is_told_by_the_number_that_its_algorithm_is_about(metrics: dict
 
 def test_a_margin_is_told_with_its_share() -> None:
     assert measured({"margin": 0.5, "preference_accuracy": 0.75}) == "margin 0.500 (75.0% of the pairs positive)"
+
+
+SURE = {
+    "when": "cycle-8",
+    "cycle": 8,
+    "accuracy": 0.5417,
+    "pass_at": {"pass@4": 0.8333},
+    "greedy_accuracy": 0.625,
+    "intervals": {"accuracy": (0.466, 0.614), "pass@4": (0.641, 0.933), "greedy_accuracy": (0.427, 0.788)},
+    "samples": 4,
+    "prompts": 24,
+    "temperature": 1.0,
+}
+
+
+def test_a_measurement_between_blocks_is_told_with_its_cycle_and_how_sure_one_can_be_of_each_number() -> None:
+    text, _ = told(Event("evaluated", SURE))
+    assert text == (
+        "Held out, cycle 8: accuracy 54.2% [47, 61] (4 × 24 replies at temperature 1), pass@4 83.3% [64, 93], greedy "
+        "62.5% [43, 79]\n"
+    )
+
+
+def test_a_gain_is_told_in_points_and_may_be_none() -> None:
+    assert gained({"gain": 0.412, "interval": (0.33, 0.48)}) == "+41.2 points [33, 48], compared prompt by prompt"
+    assert gained({"gain": -0.05, "interval": (-0.2, 0.1)}).startswith("-5.0 points [-20, 10],")

@@ -1,0 +1,44 @@
+"""Held-out measurements in the terminal: each number with the ends of its 95% confidence interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def measurement(facts: Mapping[str, Any]) -> str:
+    """A measurement as it is made, with when: "Held out, cycle 8: accuracy 54.2% [47, 61] …"."""
+    when = str(facts["when"])
+    told = f"cycle {facts['cycle']}" if when.startswith("cycle-") else f"{when} training"
+    return f"Held out, {told}: {measured(facts)}"
+
+
+def measured(evaluation: Mapping[str, Any]) -> str:
+    """A held-out evaluation in one line."""
+    parts = []
+    if evaluation.get("accuracy") is not None:
+        how = f"{evaluation['samples']} × {evaluation['prompts']} replies at temperature {evaluation['temperature']:g}"
+        parts.append(f"accuracy {share(evaluation, 'accuracy')} ({how})")
+    parts += [f"{name} {share(evaluation, name)}" for name in evaluation.get("pass_at", {})]
+    if evaluation.get("greedy_accuracy") is not None:
+        parts.append(f"greedy {share(evaluation, 'greedy_accuracy')}")
+    if evaluation.get("loss") is not None:
+        parts.append(f"loss {evaluation['loss']:.3f} nats per token")
+    if evaluation.get("margin") is not None:
+        positive = evaluation.get("preference_accuracy")
+        told = "" if positive is None else f" ({positive:.1%} of the pairs positive)"
+        parts.append(f"margin {evaluation['margin']:.3f}{told}")
+    return ", ".join(parts) or "nothing measured"
+
+
+def share(evaluation: Mapping[str, Any], name: str) -> str:
+    """A share in percent, and its interval where one is known: "54.2% [47, 61]"."""
+    value = evaluation["pass_at"][name] if name.startswith("pass@") else evaluation[name]
+    ends = evaluation.get("intervals", {}).get(name)
+    return f"{value:.1%}" + (f" [{100 * ends[0]:.0f}, {100 * ends[1]:.0f}]" if ends else "")
+
+
+def gained(gain: Mapping[str, Any]) -> str:
+    """What accuracy has gained: "+41.2 points [33, 48], compared prompt by prompt"."""
+    low, high = (100 * end for end in gain["interval"])
+    return f"{100 * gain['gain']:+.1f} points [{low:.0f}, {high:.0f}], compared prompt by prompt"
