@@ -59,7 +59,8 @@ def deploy(
     sessions
         How many Whitney sessions may be open at once, over all runs; default: as it is, and 2 at first.
     credentials
-        Keep WHITNEY_BASE_URL and WHITNEY_API_KEY on the server, as a block of that name, and have the runs use it.
+        Keep WHITNEY_BASE_URL and WHITNEY_API_KEY on the server, as a block of that name, and have the runs use it;
+        none: the runs go by the worker's environment again. Default: as it is.
     notify
         Notification block that alerts go to, TYPE/NAME, e.g. slack-webhook/on-call; it is made in the UI.
     dry_run

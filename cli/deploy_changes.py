@@ -16,7 +16,7 @@ from deployments.automations import alerts, automate, zombies
 from deployments.changes import Change
 from deployments.ground import make_credentials, make_credentials_type, make_session_limit, make_work_pool
 from deployments.prefect_file import Entry, shipped
-from deployments.register import find, register
+from deployments.register import ENVIRONMENT, find, register
 from whitney.settings import resolve_settings
 
 REAPER = "reap/reap"
@@ -48,7 +48,7 @@ def changes(entries: Sequence[Entry], wishes: Wishes) -> Iterator[Change]:
         raise UsageError(f"--sessions {wishes.sessions}: at least 1, or no run could ever begin")
     if wishes.credentials is not None and not BLOCK_NAME.fullmatch(wishes.credentials):
         raise UsageError(f"--credentials {wishes.credentials!r}: lower-case letters, digits and '-', as Prefect has it")
-    endpoint = resolve_settings() if wishes.credentials else None
+    endpoint = resolve_settings() if wishes.credentials not in (None, ENVIRONMENT) else None
     with get_client(sync_client=True) as api:
         block = _notification_block(api, wishes.notify) if wishes.notify else None
         yield make_work_pool(api, dry_run=wishes.dry_run)

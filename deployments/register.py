@@ -24,6 +24,8 @@ from deployments.changes import Change
 from deployments.prefect_file import Entry, Overlap
 
 CREDENTIALS = "credentials_block"
+ENVIRONMENT = "none"
+"""In place of a block's name: the worker's environment says where Whitney is."""
 
 
 def register(
@@ -42,7 +44,7 @@ def register(
         entry: what is to be.
         folder: where its runs work: relative paths of its parameters begin there.
         activate: switch every schedule on; else those that are on stay on.
-        credentials: name of the credentials block for its runs; else the one they have, if any.
+        credentials: name of the credentials block for its runs, or ENVIRONMENT; else as it is.
         dry_run: only say what would be done.
 
     Raises:
@@ -52,7 +54,8 @@ def register(
     name = f"{flow.name}/{entry.name}"
     there = find(api, name)
     parameters = entry.parameters
-    if block := credentials or (there and _credentials_of(there.parameters)):
+    block = credentials or (there and _credentials_of(there.parameters))
+    if block and block != ENVIRONMENT:
         parameters = _with_credentials(parameters, block, flow)
     flow.validate_parameters(parameters)
     schedules = _schedules(entry, there, activate=activate)
