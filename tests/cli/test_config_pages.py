@@ -8,11 +8,15 @@ import pytest
 
 from cli.config_pages import configuration_markdown, section_of, starter_toml
 from flows.checks.prepare import check_inputs
-from flows.load_config import CONFIGS, ConfigError, load_config, parse_config
+from flows.config.pipeline import PipelineConfig
+from flows.load_config import CONFIGS, ConfigError, load_algorithm, load_config, parse_config
+from flows.stages.checks import check_pipeline_inputs
 from tasks.rewards import needs_answer
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = sorted((ROOT / "deployments" / "configs").glob("*.toml"))
+CONFIG_FILES = ROOT / "deployments" / "configs"
+PIPELINES = [CONFIG_FILES / "pipeline.toml"]
+SHIPPED = sorted(set(CONFIG_FILES.glob("*.toml")) - set(PIPELINES))
 TINY = {"model": {"name": "tiny"}}
 TO_RUN: dict[str, dict[str, Any]] = {
     "dpo": {"data": {"source": "addition-1digit-preferences"}},
@@ -37,7 +41,9 @@ def test_a_starter_means_exactly_the_defaults(algorithm: str) -> None:
 def test_a_starter_can_be_run_once_it_is_told_what_it_cannot_know(algorithm: str) -> None:
     table = tomllib.loads(starter_toml(algorithm))
     known = {**TINY, **TO_RUN.get(algorithm, {}), **REQUIRED.get(algorithm, {})}
-    check_inputs(*parse_config(table | known))
+    named, config = parse_config(table | known)
+    assert isinstance(config, CONFIGS[algorithm])
+    check_inputs(named, config)
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
@@ -87,18 +93,27 @@ def test_a_shipped_configuration_is_its_algorithms_and_proves_its_data_template_
     monkeypatch.chdir(ROOT)  # paths in a configuration are seen from where it is run
     # The tiny model's files are made here, and a teacher's id is a run's; everything else is checked as it is shipped.
     teacher = ["teacher.artifact_id=ID"] if path.stem == "opd" else []
-    algorithm, config = load_config(path, ["model.name=tiny", *teacher])
+    algorithm, config = load_algorithm(path, ["model.name=tiny", *teacher])
     assert type(config) is CONFIGS[algorithm]
     assert path.stem in {algorithm, "demo-grpo-addition"}
     check_inputs(algorithm, config)
 
 
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
+def test_a_shipped_pipeline_proves_the_data_templates_rewards_and_gates_of_all_its_stages(path: Path) -> None:
+    algorithm, config = load_config(path, ["shared.model.name=tiny"])
+    assert algorithm == "pipeline"
+    assert isinstance(config, PipelineConfig)
+    assert all(stage.require for stage in config.stages)
+    check_pipeline_inputs(config)
+
+
 def test_the_shipped_opd_without_a_teacher_is_refused_before_anything_is_allocated() -> None:
-    algorithm, config = load_config(ROOT / "deployments" / "configs" / "opd.toml", ["model.name=tiny"])
+    algorithm, config = load_algorithm(ROOT / "deployments" / "configs" / "opd.toml", ["model.name=tiny"])
     with pytest.raises(ConfigError, match=r"set teacher\.name to another model, or teacher\.artifact_id"):
         check_inputs(algorithm, config)
 
 
 def test_the_shipped_dpo_asks_pairs_for_no_answer() -> None:
-    _, config = load_config(ROOT / "deployments" / "configs" / "dpo.toml")
+    _, config = load_algorithm(ROOT / "deployments" / "configs" / "dpo.toml")
     assert not needs_answer([*config.reward_terms(), *config.evaluation_terms()])
