@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,16 +12,16 @@ from cyclopts import Parameter
 from filelock import FileLock, Timeout
 
 from cli.failures import CommandFailedError, UsageError
-from cli.local_extra import require_local_extra
 from cli.run_data import PROJECT_DATA
 from cli.terminal import Say, sayer
 from cli.up_keeper import Kept, adopt_orphans, end_orphans, keep
+from cli.up_left import close_sessions, crash_flow_runs
 from cli.up_notice import RunningUp
-from cli.up_parts import Part, gateway_part, server_part, usable_port, worker_part
+from cli.up_plan import Plan, plan
 from cli.up_signals import Signals
+from whitney.settings import resolve_settings
 
 MODELS = ("tiny", "smollm2-135m-instruct")
-GATEWAY_PORT = 8471
 
 
 def up(
@@ -45,7 +43,7 @@ def up(
     Parameters
     ----------
     models
-        A model that the gateway serves; may be repeated. Each adapter costs memory, a model 0.5 GB for both together.
+        A model that the gateway serves; may be repeated.
     port
         Port of the Prefect server that is started; default: 4200, or another where that is taken.
     limit
@@ -60,21 +58,21 @@ def up(
     if port is not None and not 0 < port < 65536:
         raise UsageError(f"--port {port}: a port is a number from 1 to 65535")
     say = sayer(Console())
-    was_up = False
     signals = Signals()
+    was_up = False
     with _sole_up(), signals.heard():
         try:
-            parts, prefect = _parts(models, port, limit, say)
-            with _all_running(parts, say, signals) as kept, _announced(prefect, say):
-                _say_what_is_up(prefect, parts, say, deployed=deploy)
+            planned = plan(models, port, limit, say)
+            with _all_running(planned, say, signals) as kept, _announced(planned.prefect):
+                _say_what_is_up(planned, say, deployed=deploy)
                 was_up = True
                 if deploy:
                     _deploy()
                 keep(kept)
         except KeyboardInterrupt:
-            say("Stopped.")
             if not was_up:
                 raise
+            say("Stopped.")
     return 0
 
 
@@ -100,80 +98,13 @@ def _sole_up() -> Iterator[None]:
         lock.release()
 
 
-def _parts(models: tuple[str, ...], port: int | None, limit: int | None, say: Say) -> tuple[list[Part], RunningUp]:
-    """What has to be started, in that order, and where Prefect will be. All that can be wrong is found here."""
-    from cli.prefect_server import STANDARD_PORT, project_server_environment
-
-    parts = []
-    configured = _configured_prefect(port)
-    if configured is None:
-        home = (PROJECT_DATA / "prefect").resolve()
-        environment = project_server_environment(home, usable_port(port, STANDARD_PORT, "the Prefect server"))
-        prefect = RunningUp(os.getpid(), environment["PREFECT_API_URL"], str(home))
-        parts.append(server_part(environment, PROJECT_DATA / "prefect-server.log"))
-    else:
-        environment = {}
-        prefect = RunningUp(os.getpid(), configured, None)
-    if (gateway := _gateway(models, say)) is not None:
-        parts.append(gateway)
-    parts.append(worker_part(environment, limit, PROJECT_DATA / "worker.log"))
-    return parts, prefect
-
-
-def _configured_prefect(port: int | None) -> str | None:
-    """The Prefect API that is named already; None where none is.
-
-    Raises:
-        UsageError: it does not answer, or a port is asked for beside it.
-    """
-    from prefect.settings import PREFECT_API_URL
-
-    from cli.prefect_server import is_up
-
-    url: str | None = PREFECT_API_URL.value()
-    if url is None:
-        return None
-    if port is not None:
-        raise UsageError(
-            f"--port {port}: PREFECT_API_URL names a server, {url}, so none is started; unset one of the two"
-        )
-    if not is_up(url):
-        raise UsageError(f"Prefect at {url} does not answer: start it, or unset PREFECT_API_URL to have one started")
-    return url
-
-
-def _gateway(models: tuple[str, ...], say: Say) -> Part | None:
-    """The gateway that is to be started; None where Whitney answers already.
-
-    Raises:
-        UsageError: the gateway's dependencies are not installed.
-        ConfigurationError, WhitneyError: what is named cannot be used, or does not answer.
-        ModelError: a model is unknown, or cannot be fetched.
-    """
-    from cli.endpoint import greet
-    from whitney.errors import NoEndpointError
-    from whitney.settings import default_data_dir, resolve_settings
-
-    try:
-        settings = resolve_settings()
-    except NoEndpointError:
-        require_local_extra()
-    else:
-        asyncio.run(greet(settings, say))
-        return None
-    import models as model_folders
-    from gateway.launch import made
-
-    for model in models:
-        model_folders.resolve(model, progress=say)  # here, where the download's progress can be seen
-    return gateway_part(made(default_data_dir()), models, usable_port(None, GATEWAY_PORT, "the gateway"))
-
-
 @contextmanager
-def _all_running(parts: list[Part], say: Say, signals: Signals) -> Iterator[list[Kept]]:
+def _all_running(planned: Plan, say: Say, signals: Signals) -> Iterator[list[Kept]]:
     """Everything is up while the block runs; then the worker is stopped first, and the Prefect server last."""
     adopt_orphans()
-    *services, worker = kept = [Kept(part, say) for part in parts]
+    services = [Kept(part, say) for part in planned.services]
+    worker = Kept(planned.worker, say)
+    kept = [*services, worker]
     with ExitStack() as stack:
         try:
             for service in services:
@@ -181,6 +112,7 @@ def _all_running(parts: list[Part], say: Say, signals: Signals) -> Iterator[list
                 service.spawn()  # they start side by side
             for service in services:
                 service.wait()
+            _clear_up(planned, say)
             stack.callback(end_orphans, kept)
             stack.callback(worker.close)
             worker.spawn()
@@ -191,8 +123,16 @@ def _all_running(parts: list[Part], say: Say, signals: Signals) -> Iterator[list
             say("Stopping: runs that are at work close their sessions; Ctrl-C once more ends everything at once")
 
 
+def _clear_up(planned: Plan, say: Say) -> None:
+    """End what an earlier `whitney up` was killed in the midst of."""
+    if planned.gateway is not None:
+        close_sessions(resolve_settings(), say)
+    if planned.server is not None:
+        crash_flow_runs(planned.prefect.prefect, say)
+
+
 @contextmanager
-def _announced(prefect: RunningUp, say: Say) -> Iterator[None]:
+def _announced(prefect: RunningUp) -> Iterator[None]:
     prefect.write()
     try:
         yield
@@ -200,13 +140,11 @@ def _announced(prefect: RunningUp, say: Say) -> Iterator[None]:
         prefect.take_down()
 
 
-def _say_what_is_up(prefect: RunningUp, parts: list[Part], say: Say, *, deployed: bool) -> None:
-    from whitney.settings import resolve_settings
-
-    say(f"Prefect   {prefect.prefect_api_url.removesuffix('/api')}")
+def _say_what_is_up(planned: Plan, say: Say, *, deployed: bool) -> None:
+    say(f"Prefect   {planned.prefect.prefect_api_url.removesuffix('/api')}")
     say(f"Whitney   {resolve_settings().base_url}")
     say("Worker    of work pool whitney")
-    say(f"Logs      {', '.join(str(part.log) for part in parts)}")
+    say(f"Logs      {', '.join(str(part.log) for part in (*planned.services, planned.worker))}")
     if not deployed:
         say("Next, in another terminal, in this folder: whitney deploy")
     say("Ctrl-C stops everything.")

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.failures import CommandFailedError, UsageError
-from cli.prefect_server import PrefectServerError, free_port, prefect_server, tail, wait_until_up
+from cli.failures import CommandFailedError
+from cli.prefect_server import PrefectServerError, prefect_server, tail, wait_until_up
 from cli.worker import CLOSING_S, HOOKS_S, READY
 from gateway.launch import Launch, LaunchError, close_stdin
 
@@ -119,18 +119,3 @@ def end(process: Process, patience_s: float) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def usable_port(port: int | None, standard: int, whose: str) -> int:
-    """The port that was asked for, else the standard one or, where that is taken, any other.
-
-    Raises:
-        UsageError: the one that was asked for is taken.
-    """
-    found = free_port(standard if port is None else port)
-    if port is not None and found != port:
-        raise UsageError(
-            f"--port {port}: another program listens there; stop it, choose another port for {whose}, or leave the "
-            "option out for one that is free"
-        )
-    return found
