@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -22,7 +23,8 @@ class Algorithm:
         optional_losses: asked for by an option only, on `optional_providers`.
         extra_runs: runs beside the policy's: "reference", "teacher", "critic".
         paper: where it comes from.
-        operations_per_cycle: the ledger's count of a cycle, as a formula.
+        operations_per_cycle: the ledger's count of a cycle, as a formula; `operations_in_cycle` has the numbers.
+        forwards_per_cycle: `forward` operations of a cycle, over all runs.
         needs_sum_reduction: whether the provider's cross_entropy must be a plain sum (gradient weights).
         also_refuses: what else is refused before a session exists, beside operations and losses.
         profile: its row of the cost table, None where it has none of its own.
@@ -39,6 +41,7 @@ class Algorithm:
     optional_losses: tuple[str, ...] = ()
     optional_providers: frozenset[str] = frozenset(PROVIDER_LOSS_SUPPORT)
     extra_runs: tuple[str, ...] = ()
+    forwards_per_cycle: int = 0
     needs_sum_reduction: bool = False
     also_refuses: tuple[str, ...] = ()
     profile: str | None = None
@@ -64,6 +67,21 @@ class Algorithm:
         )
         reduction = ("a backend whose cross_entropy is not a plain sum",) if self.needs_sum_reduction else ()
         return (*missing, *reduction, *self.also_refuses)
+
+    def operations_in_cycle(self, *, prompts: int, group_size: int, steps: int) -> Counter[str]:
+        """`operations_per_cycle` in numbers, at most: without what an algorithm draws again or a user's function calls.
+
+        Args:
+            prompts: P, prompts per cycle.
+            group_size: G, completions per prompt.
+            steps: K, optimizer steps on a cycle's batch.
+        """
+        trained = steps * (2 if "critic" in self.extra_runs else 1)
+        counts = Counter(forward=self.forwards_per_cycle, forward_backward=trained, optim_step=trained)
+        if self.rollouts:
+            frozen = sum(role != "critic" for role in self.extra_runs)
+            counts.update(save_weights_for_sampler=1, sample=prompts, logprobs=prompts * group_size * frozen)
+        return +counts
 
     def with_operations(self, *kinds: str) -> Self:
         """The row with more kinds that must be advertised, as a configuration asks for."""

@@ -124,6 +124,7 @@ ROWS: tuple[Algorithm, ...] = (
         paper="arXiv 1707.06347, 1506.02438",
         operations_per_cycle=f"save_weights_for_sampler + P sample + forward (critic) + {_STEP} on both runs",
         extra_runs=("critic",),
+        forwards_per_cycle=1,
         profile="PPO",
     ),
     _group_relative(
@@ -235,6 +236,7 @@ ROWS: tuple[Algorithm, ...] = (
         paper="arXiv 2305.18290",
         operations_per_cycle="forward + forward (reference) + forward_backward + optim_step",
         extra_runs=("reference",),
+        forwards_per_cycle=2,
         needs_sum_reduction=True,
         also_refuses=("data without a pair of answers",),
         profile="DPO",

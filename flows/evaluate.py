@@ -8,6 +8,7 @@ from prefect.logging import get_run_logger
 
 from algorithms import forward_backward_payload, mean_nll, request_seed
 from algorithms.sft import sft_data
+from flows.checks.planned import HELDOUT_EXAMPLES
 from flows.durable.attempt import Attempt
 from flows.durable.outcome import EvaluationOutcome, Start
 from flows.lifecycle import block_flow
@@ -22,9 +23,6 @@ from tasks.scoring import Group, score
 # Rounds of `request_seed` that no training request uses.
 SAMPLED_ROUND = 1_000_003
 GREEDY_ROUND = 1_000_004
-
-# Examples in one request, so that a large held-out set is several bodies of moderate size.
-LOSS_BATCH = 64
 
 Measure = Callable[[Attempt, Run], Awaitable[dict[str, float]]]
 """What an algorithm measures on the held-out examples itself: `loss`, `margin`, `preference_accuracy`."""
@@ -89,7 +87,7 @@ async def heldout_loss(attempt: Attempt, policy: Run) -> dict[str, float]:
     data = sft_data(pairs, max_sequence_tokens=attempt.inputs.context_tokens).data
     if not data:
         return {}
-    batches = [data[start : start + LOSS_BATCH] for start in range(0, len(data), LOSS_BATCH)]
+    batches = [data[start : start + HELDOUT_EXAMPLES] for start in range(0, len(data), HELDOUT_EXAMPLES)]
     answers = await in_order(
         *(forward(policy, forward_backward_payload(batch, "cross_entropy"), "forward held-out") for batch in batches)
     )

@@ -6,6 +6,8 @@ configuration describes. So what has changed is refused, field by field; whoever
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -51,9 +53,20 @@ def drift_allowed() -> bool:
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Change]:
     """Every compared field of two records (`Prepared.record`) that differs, by its dotted path."""
-    old, new = (dict(_flat({key: record.get(key) for key in COMPARED})) for record in (before, now))
-    paths = sorted((old | new).keys() - WITHOUT_EFFECT)
+    old, new = _deciding(before), _deciding(now)
+    paths = sorted((old | new).keys())
     return {path: (old.get(path), new.get(path)) for path in paths if old.get(path) != new.get(path)}
+
+
+def fingerprint(record: Mapping[str, Any]) -> str:
+    """The same for two records that differ in nothing: what decides what is trained, as a SHA-256."""
+    return hashlib.sha256(json.dumps(_deciding(record), sort_keys=True).encode()).hexdigest()
+
+
+def _deciding(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Every compared field of a record, by its dotted path."""
+    flat = dict(_flat({key: record.get(key) for key in COMPARED}))
+    return {path: value for path, value in flat.items() if path not in WITHOUT_EFFECT}
 
 
 def is_fixed(path: str) -> bool:

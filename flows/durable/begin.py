@@ -9,17 +9,19 @@ from typing import Any
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from flows.checks.drift import in_lines, require_no_drift
+from flows.checks.drift import fingerprint, in_lines, require_no_drift
 from flows.checks.planned import planned_sessions
 from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError, FlowConfig
+from flows.durable.approval import approve
 from flows.durable.attempt import Attempt
 from flows.durable.earlier import take_over
 from flows.durable.lost_states import revoke_lost_blocks
 from flows.durable.session_scope import SessionScope
 from flows.durable.slots import Slots
 from flows.durable.telling import warn
+from flows.durable.unchanged import skip_if_unchanged
 from tasks.events import emit
 from tasks.run_folder import RunFolder
 
@@ -30,12 +32,18 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
     Raises:
         ConfigError, DataError, RenderingError, ModelError: the run is ruled out, by what the message names.
         WhitneyError: the gateway cannot be reached, or refuses the key.
+        EarlyEnd: nothing has changed since the last run, or a person has declined.
     """
     client, inputs = await prepare(algorithm, config)
     async with AsyncExitStack() as held:
         held.push_async_callback(client.aclose)
+        if config.skip_unchanged:
+            await skip_if_unchanged(fingerprint(inputs.record(flow_run.id)))
         slots = Slots(config.session_limit, planned_sessions(config), flow_run_id=flow_run.id)
         await slots.require()
+        if flow_run.parent_flow_run_id is None:
+            await approve(inputs)
+        # Only now: whoever was asked in this process is in another attempt than before.
         scope = SessionScope(
             client, slots, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count
         )

@@ -8,12 +8,14 @@ from typing import Any
 
 from prefect.logging import get_run_logger
 
+from flows.checks.drift import fingerprint
 from flows.durable.attempt import Attempt
 from flows.durable.delivery import deliver
 from flows.durable.lineage import redone_in
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome
 from flows.durable.summary import summarize
 from flows.durable.telling import warn
+from flows.durable.unchanged import remember_fingerprint
 from tasks.events import emit
 from whitney.errors import WhitneyError
 from whitney.labels import FLOW_RUN
@@ -48,6 +50,7 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
     await deliver(attempt, adapter, summary)
     attempt.folder.write_summary(summary)
     await attempt.report.publish(summary, attempt.rows)
+    await remember_fingerprint(fingerprint(attempt.folder.read_config()))
     emit("finished", **summary)
     return summary
 

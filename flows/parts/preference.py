@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from algorithms import forward_backward_payload
 from algorithms.dpo import LOSS_FUNCTION, Pair, Row, dpo_step, pair_data, pair_up
 from algorithms.preferences import Pairs
+from flows.checks.planned import HELDOUT_PAIRS
 from flows.config import DpoConfig
 from flows.durable.attempt import Attempt
 from flows.teacher import open_reference
@@ -15,9 +16,6 @@ from tasks.examples import Example
 from tasks.operations import forward, in_order
 from tasks.preferences import preferences
 from tasks.run import Run
-
-# Pairs in one `forward`, so that a large held-out set is several bodies of moderate size.
-PAIR_BATCH = 32
 
 Logprobs = list[list[float]]
 
@@ -54,8 +52,8 @@ async def heldout_margin(attempt: Attempt, policy: Run) -> dict[str, float]:
         return {}
     reference = await open_reference(attempt)
     sums = {"margin": 0.0, "accuracy": 0.0}
-    for first in range(0, len(pairs), PAIR_BATCH):
-        part = pairs[first : first + PAIR_BATCH]
+    for first in range(0, len(pairs), HELDOUT_PAIRS):
+        part = pairs[first : first + HELDOUT_PAIRS]
         metrics = dpo_step(part, *await pair_logprobs(part, policy, reference), beta=config.beta).metrics
         sums = {name: total + metrics[name] * len(part) for name, total in sums.items()}
     margin, accuracy = (total / len(pairs) for total in sums.values())

@@ -26,7 +26,8 @@ from prefect.flow_engine import run_flow
 from prefect.flows import Flow
 from prefect.states import AwaitingRetry, Pending
 
-from flows.config import FlowConfig
+from flows.checks.planned import planned_operations
+from flows.config import CONFIGS, FlowConfig
 from gateway.launch import GatewayProcess
 from gateway.storage import DataDirectory
 from whitney.client import WhitneyClient
@@ -54,6 +55,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def metrics(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """The cycles of a run."""
     return lines(Path(summary["run_folder"]) / "metrics.jsonl")
+
+
+def plan_of(summary: dict[str, Any]) -> Counter[str]:
+    """The operations that a run's own configuration plans."""
+    folder = Path(summary["run_folder"])
+    record = json.loads((folder / "config.json").read_text())
+    config = CONFIGS[record["algorithm"]].model_validate(record["config"])
+    return planned_operations(record["algorithm"], config, len(lines(folder / "heldout.jsonl")))
 
 
 async def all_sessions() -> list[tuple[str, str]]:

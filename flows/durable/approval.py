@@ -1,0 +1,84 @@
+"""A person is asked before a large run opens a session: with the plan, and as long as nothing is held or billed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from flows.checks.planned import planned_measurements, planned_operations, planned_sessions
+from flows.checks.prepared import Prepared
+from flows.config import ApprovalConfig
+from flows.person import ask_person
+
+HOUR_S = 3600.0
+
+
+async def approve(inputs: Prepared) -> None:
+    """Wait for a person's word where a training run plans more operations than its configuration lets pass.
+
+    Raises:
+        DeclinedError, NotAnsweredError, Pause: as `flows.person.ask_person`.
+    """
+    config = inputs.config
+    operations = planned_operations(inputs.algorithm, config, len(inputs.heldout))
+    await ask_if_large(config.approval, operations, plan_of(inputs))
+
+
+async def ask_if_large(approval: ApprovalConfig, operations: Counter[str], plan: Mapping[str, object]) -> None:
+    """Ask where `operations` are more than `approval.above_operations`.
+
+    Another plan is another question: who goes on with a changed configuration is asked again.
+
+    Args:
+        approval: when to ask, and how long to wait.
+        operations: what is planned, by name.
+        plan: what else a person wants to know, by its name.
+
+    Raises:
+        DeclinedError, NotAnsweredError, Pause: as `flows.person.ask_person`.
+    """
+    above, planned = approval.above_operations, operations.total()
+    if above is not None and planned > above:
+        question = question_about(plan, operations, above)
+        await ask_person(f"approval-{planned}", question, timeout_s=approval.timeout_hours * HOUR_S)
+
+
+def plan_of(inputs: Prepared) -> dict[str, object]:
+    """A training run in a few rows."""
+    config, heldout = inputs.config, len(inputs.heldout)
+    sizes = [
+        f"{getattr(config, field)} {name}"
+        for field, name in (
+            ("groups_per_cycle", "prompts"),
+            ("group_size", "completions each"),
+            ("batch_size", "examples"),
+        )
+        if hasattr(config, field)
+    ]
+    return {
+        "algorithm": inputs.algorithm,
+        "model": f"{config.model.name} on {config.model.provider}, LoRA rank {config.lora.rank}",
+        "data": f"{inputs.data.description}: {len(inputs.data.train)} to train on, {heldout} held out",
+        "cycles": f"{config.cycles} of {', '.join(sizes)}",
+        "measurements": planned_measurements(config, heldout),
+        "sessions at once": planned_sessions(config),
+    }
+
+
+def question_about(plan: Mapping[str, object], operations: Counter[str], above: int) -> str:
+    """The plan as markdown, for the form."""
+    rows = [f"| {name} | {_cell(value)} |" for name, value in plan.items()]
+    counts = [f"| {name} | {count} |" for name, count in sorted(operations.items())]
+    return "\n".join(
+        [
+            f"**{operations.total()} Whitney operations are planned at most**, more than approval.above_operations = "
+            f"{above}. No session is open, nothing is billed yet. Go on?",
+            "",
+            *("| plan | |", "|---|---|", *rows, ""),
+            *("| operation | at most |", "|---|---|", *counts, f"| all | {operations.total()} |"),
+        ]
+    )
+
+
+def _cell(value: object) -> str:
+    return " ".join(str(value).split()).replace("|", "\\|")
