@@ -98,8 +98,8 @@ class EarlierPipeline(EarlierRun[PipelineConfig]):
         if differing and not allow_drift:
             raise UsageError(
                 f"{self.folder} began with another configuration:\n{in_lines(differing)}\n"
-                "No stage that this changes has begun. If it is meant: --allow-drift. Without CONFIG and --set the "
-                "recorded one runs"
+                "That changes no stage that has begun, but gates or later stages. If it is meant: --allow-drift. "
+                "Without CONFIG and --set the recorded one runs"
             )
 
     def _is_fixed(self, path: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cli.columns import columns
+from cli.measured import share
 
 Facts = Mapping[str, Any]
 
@@ -47,28 +48,15 @@ def outcome_lines(outcomes: Sequence[Facts]) -> list[str]:
 def before_and_after(outcome: Facts) -> str:
     """A stage's measurements in a few words, of the kind that both have: accuracy, else margin or loss."""
     before, after = (outcome.get(f"evaluation_{when}") or {} for when in ("before", "after"))
-    for name, told in (("accuracy", percent), ("margin", number), ("loss", nats)):
+    for name, told in (("accuracy", share), ("margin", _number), ("loss", _number)):
         if after.get(name) is not None:
             first = "–" if before.get(name) is None else told(before, name)
             return f"{name} {first} → {told(after, name)}"
     return "not measured"
 
 
-def percent(evaluation: Facts, name: str) -> str:
-    """A share with its interval, as 41.0 % [33.2, 49.1]."""
-    interval = (evaluation.get("intervals") or {}).get(name)
-    shown = f"{100 * evaluation[name]:.1f} %"
-    return shown if interval is None else f"{shown} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
-
-
-def number(evaluation: Facts, name: str) -> str:
-    """A plain number."""
+def _number(evaluation: Facts, name: str) -> str:
     return f"{evaluation[name]:.3f}"
-
-
-def nats(evaluation: Facts, name: str) -> str:
-    """A loss."""
-    return f"{evaluation[name]:.3f} nats per token"
 
 
 def _row(outcome: Facts) -> tuple[object, ...]:

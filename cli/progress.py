@@ -140,8 +140,9 @@ class RunProgress:
             self.folder = str(facts["folder"])
         for warning in facts.get("warnings", ()):
             self.say(f"Warning: {warning}")
+        cycles = f"{facts['cycles']} cycle{'' if facts['cycles'] == 1 else 's'}"
         self.say(
-            f"{facts['algorithm']} on {facts.get('model')}: {facts['cycles']} cycle{'' if facts['cycles'] == 1 else 's'}, {facts['train']} training and "
+            f"{facts['algorithm']} on {facts.get('model')}: {cycles}, {facts['train']} training and "
             f"{facts['heldout']} held-out examples; run folder {facts['folder']}"
         )
         if self._bar:
