@@ -9,11 +9,13 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from cli.doctor_prefect import look_at_prefect
+from cli.finding import Finding
 
 if TYPE_CHECKING:
     from whitney.settings import WhitneySettings
@@ -24,17 +26,11 @@ FREE_GB = 5
 MARKS = {"ok": "[green]ok  [/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]"}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line: how it stands, what was seen and, unless all is well, what to do."""
-
-    level: Literal["ok", "warn", "fail"]
-    subject: str
-    seen: str
-
-
 def doctor() -> int:
-    """Check versions, key, gateway, Prefect, model cache and disk, and say what to do; exit status 1 on a failure."""
+    """Check versions, key, gateway, Prefect and what is deployed, model cache and disk, and say what to do.
+
+    Exit status 1 on a failure.
+    """
     from rich.console import Console
     from rich.markup import escape
 
@@ -97,21 +93,6 @@ async def _capabilities(settings: WhitneySettings) -> str:
     return ", ".join(f"{row.provider}/{row.model}" for row in rows) or "nothing"
 
 
-def _prefect() -> list[Finding]:
-    from cli.prefect_server import is_up
-
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    from prefect.settings import PREFECT_API_URL
-
-    url = PREFECT_API_URL.value()
-    if not url:
-        advice = "each run starts a temporary one; for a lasting UI: prefect server start, and set PREFECT_API_URL"
-        return [Finding("warn", "Prefect API", f"none configured: {advice}")]
-    if is_up(url):
-        return [Finding("ok", "Prefect API", url)]
-    return [Finding("fail", "Prefect API", f"{url} does not answer: start it, or unset PREFECT_API_URL")]
-
-
 def _models() -> list[Finding]:
     from models.resolve import BUILT_IN, cache_folder
 
@@ -155,4 +136,12 @@ def _leftovers() -> list[Finding]:
     return findings
 
 
-LOOKS: tuple[Callable[[], list[Finding]], ...] = (_versions, _engine, _whitney, _prefect, _models, _disk, _leftovers)
+LOOKS: tuple[Callable[[], list[Finding]], ...] = (
+    _versions,
+    _engine,
+    _whitney,
+    look_at_prefect,
+    _models,
+    _disk,
+    _leftovers,
+)

@@ -32,7 +32,7 @@ def reap(
 
     Without --session and --flow-run it looks at every open session of a flow run, as the deployment `reap` does every
     five minutes: those of runs that have ended, of attempts that a later one has followed, and those that are silent
-    are closed; a run that is at work is spared. Where PREFECT_API_URL is not set, silence alone counts.
+    are closed; a run that is at work is spared. Without PREFECT_API_URL or `whitney up`, silence alone counts.
 
     Parameters
     ----------
@@ -123,19 +123,19 @@ def _close_left(settings: WhitneySettings, silence_s: float | None, *, deadline_
     from cli.prefect_setup import configure
 
     configure(verbose=False)
-    from prefect.settings import PREFECT_API_URL
-
+    from cli.prefect_server import known_prefect
     from tasks.reaping import SILENCE_S, ask_prefect, reap_sessions
     from whitney.errors import WhitneyError
 
     try:
-        reaped = reap_sessions(
-            settings,
-            ask_prefect if PREFECT_API_URL.value() else None,
-            silence_s=SILENCE_S if silence_s is None else silence_s,
-            deadline_s=deadline_s,
-            dry_run=dry_run,
-        )
+        with known_prefect() as prefect:
+            reaped = reap_sessions(
+                settings,
+                ask_prefect if prefect is not None else None,
+                silence_s=SILENCE_S if silence_s is None else silence_s,
+                deadline_s=deadline_s,
+                dry_run=dry_run,
+            )
     except WhitneyError as error:
         raise CommandFailedError(f"nothing could be closed: {error}") from error
     _show(reaped)

@@ -1,0 +1,105 @@
+"""What `whitney doctor` looks at on a Prefect server: is there one, and is what deployments need there and at work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from cli.finding import Finding
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+REAPER = "reap/reap"
+
+
+def look_at_prefect() -> list[Finding]:
+    """The server, and what is on it."""
+    from cli.prefect_server import is_up, known_prefect
+    from cli.up_notice import RunningUp
+
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    up = RunningUp.read()
+    findings = [Finding("ok", "whitney up", f"at work in this folder, process {up.pid}")] if up else []
+    with known_prefect() as prefect:
+        if prefect is None:
+            advice = "each run starts a temporary one; for deployments and a lasting UI: whitney up"
+            return [Finding("warn", "Prefect API", f"none configured: {advice}")]
+        if not is_up(prefect.api_url):
+            advice = "start it, or unset PREFECT_API_URL"
+            return [*findings, Finding("fail", "Prefect API", f"{prefect.api_url} does not answer: {advice}")]
+        return [*findings, Finding("ok", "Prefect API", prefect.api_url), *_on_the_server()]
+
+
+def _on_the_server() -> Iterator[Finding]:
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+
+    with get_client(sync_client=True) as api:
+        for subject, look in LOOKS.items():
+            try:
+                yield look(api)
+            except ObjectNotFound:
+                yield Finding("warn", subject, "not there: `whitney deploy` makes it; needed for deployments only")
+            except PrefectHTTPStatusError as error:
+                yield Finding("fail", subject, f"Prefect answers {error.response.status_code}: see the server's log")
+
+
+def _work_pool(api: SyncPrefectClient) -> Finding:
+    from deployments.prefect_file import WORK_POOL
+
+    pool = api.read_work_pool(WORK_POOL)
+    if pool.is_paused:
+        advice = f"nothing is started: `prefect work-pool resume {WORK_POOL}`"
+        return Finding("warn", "work pool", f"{WORK_POOL} is paused, {advice}")
+    return Finding("ok", "work pool", f"{WORK_POOL}, type {pool.type}")
+
+
+def _worker(api: SyncPrefectClient) -> Finding:
+    from prefect.client.schemas.objects import WorkerStatus
+
+    from deployments.prefect_file import WORK_POOL
+
+    workers = api.read_workers_for_work_pool(WORK_POOL)
+    online = [worker.name for worker in workers if worker.status == WorkerStatus.ONLINE]
+    if online:
+        return Finding("ok", "worker", f"{', '.join(online)} online")
+    return Finding("warn", "worker", "none is online, so nothing that is due is run: `whitney up`, or `whitney worker`")
+
+
+def _reaper(api: SyncPrefectClient) -> Finding:
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    reaper = api.read_deployment_by_name(REAPER)
+    if reaper.paused or not any(schedule.active for schedule in reaper.schedules):
+        return Finding("warn", "reaper", f"its schedule is not active: switch it on on the page of {REAPER}")
+    ended = api.read_flow_runs(
+        deployment_filter=DeploymentFilter.model_validate({"id": {"any_": [reaper.id]}}),
+        flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}}),
+        sort=FlowRunSort.END_TIME_DESC,
+        limit=1,
+    )
+    if not ended:
+        return Finding("ok", "reaper", "deployed; it has not run yet")
+    (last,) = ended
+    when = f"{last.end_time:%Y-%m-%d %H:%M} UTC" if last.end_time else "lately"
+    if last.state is None or not last.state.is_completed():
+        return Finding("warn", "reaper", f"its last run, {when}, did not work: {last.state and last.state.message}")
+    return Finding("ok", "reaper", f"deployed; its last run, {when}, worked")
+
+
+def _session_limit(api: SyncPrefectClient) -> Finding:
+    from deployments.prefect_file import SESSION_LIMIT
+
+    limit = api.read_global_concurrency_limit_by_name(SESSION_LIMIT)
+    return Finding("ok", "session limit", f"{SESSION_LIMIT}: {limit.limit} at once, {limit.active_slots} taken")
+
+
+LOOKS: dict[str, Callable[[SyncPrefectClient], Finding]] = {
+    "work pool": _work_pool,
+    "worker": _worker,
+    "reaper": _reaper,
+    "session limit": _session_limit,
+}
