@@ -38,7 +38,13 @@ Temperature = Annotated[float, Field(ge=0, le=100), AfterValidator(_greedy_or_me
 class Section(BaseModel):
     """One table of a configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        # Prefect's form puts it over the table's fields
+        model_title_generator=lambda model: model.__name__.removesuffix("Config").removesuffix("Section"),
+    )
 
 
 AnySection = TypeVar("AnySection", bound=Section)
