@@ -19,7 +19,8 @@ def measured(evaluation: Mapping[str, Any]) -> str:
     if evaluation.get("accuracy") is not None:
         how = f"{evaluation['samples']} × {evaluation['prompts']} replies at temperature {evaluation['temperature']:g}"
         parts.append(f"accuracy {share(evaluation, 'accuracy')} ({how})")
-    parts += [f"{name} {share(evaluation, name)}" for name in evaluation.get("pass_at", {})]
+    # pass@1 is accuracy by another name.
+    parts += [f"{name} {share(evaluation, name)}" for name in evaluation.get("pass_at", {}) if name != "pass@1"]
     if evaluation.get("greedy_accuracy") is not None:
         parts.append(f"greedy {share(evaluation, 'greedy_accuracy')}")
     if evaluation.get("loss") is not None:

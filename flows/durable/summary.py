@@ -53,12 +53,12 @@ def summarize(
 def accuracy_gain(before: EvaluationOutcome, after: EvaluationOutcome) -> dict[str, Any] | None:
     """`gain`, after less before, and `interval`, 95% of it, prompt by prompt; None where they cannot be compared.
 
-    Those of a run that was made to measure other prompts in its middle cannot.
+    Those of a run that was made to measure other prompts in its middle, or other samples of them, cannot.
     """
-    if not before.correct or len(before.correct) != len(after.correct):
+    if not before.correct or (len(before.correct), before.samples) != (len(after.correct), after.samples):
         return None
     early, late = ([count / one.samples for count in one.correct] for one in (before, after))
-    return {"gain": fmean(late) - fmean(early), "interval": difference_interval(early, late)}
+    return {"gain": fmean(late) - fmean(early), "interval": difference_interval(early, late, after.samples)}
 
 
 def _section(usage: Counter[str], prefix: str) -> dict[str, int]:

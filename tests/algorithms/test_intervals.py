@@ -90,34 +90,54 @@ def test_what_is_no_share_is_refused(values: list[float]) -> None:
         clustered_interval(values)
 
 
-@pytest.mark.parametrize("gain", [0.0, 0.3])
-def test_a_difference_holds_the_truth_prompt_by_prompt(gain: float) -> None:
-    def ours(rng: random.Random) -> Interval:
-        chances = [rng.uniform(0, 0.6) for _ in range(PROMPTS)]
-        before, after = (
-            [sum(rng.random() < chance + more for _ in range(SAMPLES)) / SAMPLES for chance in chances]
-            for more in (0.0, gain)
-        )
-        return difference_interval(before, after)
+@pytest.mark.parametrize("gain", [0.0, 0.02, 0.3])
+@pytest.mark.parametrize(("a", "b"), [(2, 4), (0.3, 3), (1, 40)])
+def test_a_difference_holds_the_truth_however_hard_the_prompts_are(gain: float, a: float, b: float) -> None:
+    def chance(p: float) -> float:  # of a prompt that was answered with p, after training
+        return p + (1 - p) * gain
 
-    assert coverage(ours, gain) >= 0.94
+    def ours(rng: random.Random) -> Interval:
+        chances = [rng.betavariate(a, b) for _ in range(PROMPTS)]
+        before, after = (
+            [sum(rng.random() < one for _ in range(SAMPLES)) / SAMPLES for one in each]
+            for each in (chances, list(map(chance, chances)))
+        )
+        return difference_interval(before, after, SAMPLES)
+
+    assert coverage(ours, gain * b / (a + b), trials=400) >= 0.92
+
+
+@pytest.mark.parametrize("table", [(14, 5, 0, 22), (1, 1, 7, 12), (59, 6, 16, 80), (0, 3, 4, 0), (5, 0, 0, 5)])
+def test_with_one_completion_a_prompt_a_difference_is_newcombes_method_10(table: tuple[int, int, int, int]) -> None:
+    both, lost, won, neither = table  # right before and after, before only, after only, never
+    n = sum(table)
+    p1, p2 = (both + won) / n, (both + lost) / n
+    (l1, u1), (l2, u2) = wilson_interval(p1, n), wilson_interval(p2, n)
+    product = both * neither - lost * won
+    corrected = product - n / 2 if product > n / 2 else min(product, 0)
+    phi = corrected / sqrt((both + lost) * (won + neither) * (both + won) * (lost + neither))
+    low = p1 - p2 - sqrt((p1 - l1) ** 2 - 2 * phi * (p1 - l1) * (u2 - p2) + (u2 - p2) ** 2)
+    high = p1 - p2 + sqrt((u1 - p1) ** 2 - 2 * phi * (u1 - p1) * (p2 - l2) + (p2 - l2) ** 2)
+    before = [1.0] * (both + lost) + [0.0] * (won + neither)
+    after = [1.0] * both + [0.0] * lost + [1.0] * won + [0.0] * neither
+    assert difference_interval(before, after) == pytest.approx((low, high))
 
 
 def test_hard_and_easy_prompts_fall_out_of_a_difference() -> None:
     before, after = [0.0, 0.75] * 12, [0.25, 1.0] * 12
-    low, high = difference_interval(before, after)
+    low, high = difference_interval(before, after, SAMPLES)
     apart = clustered_interval(after, SAMPLES)[0] - clustered_interval(before, SAMPLES)[1]
     assert apart < 0 < low < 0.25 < high
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40))
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40), st.integers(1, 8))
 def test_a_difference_never_collapses_never_leaves_its_range_and_holds_its_mean(
-    pairs: list[tuple[float, float]],
+    pairs: list[tuple[float, float]], samples: int
 ) -> None:
     before, after = zip(*pairs, strict=True)
-    low, high = difference_interval(before, after)
+    low, high = difference_interval(before, after, samples)
     assert -1 <= low <= fmean(after) - fmean(before) <= high <= 1
-    assert high - low > 1 / (len(pairs) + 2)
+    assert high - low > 0.2 / (len(pairs) * samples)
 
 
 def test_a_difference_of_other_prompts_is_refused() -> None:
