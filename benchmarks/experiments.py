@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from benchmarks.training import STARTERS
 
-Section = Literal["addition", "distillation", "preferences", "discovery", "feedback"]
+Section = Literal["addition", "distillation", "preferences", "discovery", "feedback", "pipeline"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import addition, discovery, distillation, feedback
+from benchmarks import addition, discovery, distillation, feedback, pipeline
 from benchmarks.experiments import Experiment, Record, Records, missing
 from benchmarks.learning_page import page
 from benchmarks.readme_table import README, readme
@@ -25,6 +25,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *distillation.EXPERIMENTS,
     *discovery.EXPERIMENTS,
     *feedback.EXPERIMENTS,
+    *pipeline.EXPERIMENTS,
 )
 RESULTS = Path(__file__).with_name("learning.json")
 PAGE = Path(__file__).parents[1] / "docs" / "learning.md"
@@ -44,7 +45,13 @@ def main() -> None:
             print(f"{'       ' if records.of(experiment) else 'missing'}  {experiment.name}")
         return
     chosen = [experiment for experiment in EXPERIMENTS if not arguments.only or experiment.name in arguments.only]
-    if todo := chosen if arguments.fresh else missing(chosen, records):
+    measure_and_publish(chosen if arguments.fresh else missing(chosen, records))
+
+
+def measure_and_publish(todo: Sequence[Experiment]) -> None:
+    """Run them on a Prefect server of their own, keep what they find, and write the pages that show it."""
+    records = Records(RESULTS)
+    if todo:
         with tempfile.TemporaryDirectory() as scratch, prefect_server(Path(scratch)):
             run(todo, records)
     PAGE.write_text(page(EXPERIMENTS, records), encoding="utf-8")

@@ -16,6 +16,7 @@ QUOTED = {
     "preferences": ("held-out margin", "margin before", "margin after", ".2f"),
     "discovery": ("best reward: best of N, then TTT", "best, base", "best, ttt", ".2f"),
     "feedback": ("held-out accuracy", "before", "after, verifier", ".0%"),
+    "pipeline": ("held-out accuracy of its student", "base", "student", ".0%"),
 }
 
 

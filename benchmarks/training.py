@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from benchmarks.surroundings import gateway_as_endpoint
 
@@ -41,8 +41,7 @@ def train(starter: Path, settings: Sequence[str], folder: Path) -> Trained:
     from flows.load_config import load_algorithm
 
     algorithm, config = load_algorithm(starter, [*settings, f'output_dir="{folder / "runs"}"'])
-    flow_run = cast("Coroutine[Any, Any, dict[str, Any]]", flows.FLOWS[algorithm](config))
-    summary = asyncio.run(flow_run)
+    summary = asyncio.run(flows.FLOWS[algorithm](config))
     metrics = Path(summary["run_folder"], "metrics.jsonl").read_text(encoding="utf-8")
     return Trained(summary, [json.loads(line) for line in metrics.splitlines()])
 

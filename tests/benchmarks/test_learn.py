@@ -14,6 +14,10 @@ from benchmarks import feedback
 from benchmarks.experiments import Experiment, Finding, Record, Records, missing
 from benchmarks.learn import EXPERIMENTS, main, measured, run
 from benchmarks.learning_page import page, sparkline
+from flows.config import FlowConfig
+from flows.config.pipeline import PipelineConfig
+from flows.config.stages import stage_config
+from flows.load_config import AnyConfig, load_config
 from tasks.datasets.addition import one_digit
 from tasks.jsonl import read_jsonl
 
@@ -178,11 +182,16 @@ def test_a_sparkline_runs_from_the_lowest_to_the_highest_value() -> None:
     assert sparkline([]) == ""
 
 
-def test_every_experiments_settings_are_ones_that_its_starter_takes() -> None:
-    from flows.load_config import load_config
+def trained_with(config: AnyConfig) -> list[FlowConfig]:
+    if isinstance(config, PipelineConfig):
+        return [stage_config(config, stage) for stage in config.stages]
+    return [config]
 
+
+def test_every_experiments_settings_are_ones_that_its_starter_takes() -> None:
     for experiment in EXPERIMENTS:
         for stage in experiment.stages:
             algorithm, config = load_config(stage.path, stage.settings)
-            assert config.model.name == "smollm2-135m-instruct"
-            assert config.cycles >= 7, algorithm
+            for one in trained_with(config):
+                assert one.model.name == "smollm2-135m-instruct"
+                assert one.cycles >= 7, algorithm
