@@ -14,7 +14,7 @@ import flows
 if __name__ == "__main__":
     name, *algorithms = sys.argv[1:]
     if len(algorithms) == 1:
-        flows.FLOWS[algorithms[0]].serve(name, pause_on_shutdown=False, print_starting_message=False)
+        getattr(flows, algorithms[0]).serve(name, pause_on_shutdown=False, print_starting_message=False)
     else:
-        deployments = [flows.FLOWS[algorithm].to_deployment(name) for algorithm in algorithms]
+        deployments = [getattr(flows, algorithm).to_deployment(name) for algorithm in algorithms]
         serve(*deployments, pause_on_shutdown=False, print_starting_message=False)

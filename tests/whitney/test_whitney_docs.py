@@ -73,7 +73,7 @@ def test_every_exception_is_explained() -> None:
 
 def test_the_labels_are_the_codes() -> None:
     documented = {row[0] for row in table("Ending a session")}
-    assert documented == {labels.FLOW_RUN, labels.ROOT_FLOW_RUN, labels.ATTEMPT, labels.CREATE_KEY}
+    assert documented == {labels.FLOW_RUN, labels.ROOT_FLOW_RUN, labels.ATTEMPT, labels.ROOT_ATTEMPT, labels.CREATE_KEY}
 
 
 def test_the_numbers_are_the_defaults() -> None:
