@@ -85,6 +85,15 @@ def _source(config: FlowConfig) -> DataSource:
     )
 
 
+def data_fingerprint(config: FlowConfig) -> str:
+    """What the data is told from other data by.
+
+    Raises:
+        ConfigError, DataError: it cannot be read.
+    """
+    return config.read_data(_source(config)).fingerprint
+
+
 def check_inputs(algorithm: str, config: FlowConfig) -> None:
     """What can be checked without an endpoint: the loss table, data, template, reward functions.
 

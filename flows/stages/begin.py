@@ -79,22 +79,23 @@ async def _say_no(
 ) -> None:
     """What a team's controls have to say: too few slots, nothing new, a person who is to be asked.
 
-    Whose pipeline only goes on is not asked again.
+    A pipeline that only goes on is not held up again: a person has been asked, and what is new is its own.
 
     Raises:
         ConfigError: a stage could never have the slots it needs.
         EarlyEnd, NotAnsweredError, Pause: see `flows.durable.unchanged` and `flows.person`.
     """
-    if config.skip_unchanged and now["fingerprint"]:
-        await skip_if_unchanged(now["fingerprint"])
     if config.session_limit and prepared:
         needed = max(planned_sessions(one.config) for one in prepared.values())
         await require_slots(config.session_limit, needed)
-    if not goes_on:
-        planned = Counter[str]()
-        for one in prepared.values():
-            planned.update(planned_operations(one.algorithm, one.config, len(one.heldout)))
-        await ask_if_large(config.approval, planned, plan_of_stages(prepared))
+    if goes_on:
+        return
+    if config.skip_unchanged and now["fingerprint"]:
+        await skip_if_unchanged(now["fingerprint"])
+    planned = Counter[str]()
+    for one in prepared.values():
+        planned.update(planned_operations(one.algorithm, one.config, len(one.heldout)))
+    await ask_if_large(config.approval, planned, plan_of_stages(prepared))
 
 
 def plan_of_stages(prepared: Mapping[str, Prepared]) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any
 
 from algorithms.gates import parse_gate
 from flows.checks.drift import changes, drift_allowed, fingerprint, in_lines
-from flows.checks.prepare import check_inputs, prepare
+from flows.checks.prepare import check_inputs, data_fingerprint, prepare
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError
 from flows.config.pipeline import PIPELINE, PipelineConfig, StageConfig
@@ -76,8 +77,8 @@ async def require_recorded(pipeline: PipelineConfig, recorded: Sequence[StageOut
     """Make sure that outcomes of an earlier pipeline can stand for the first stages of this one.
 
     Raises:
-        ConfigError: they are not of the first stages in their order, a stage's configuration is another one, or what a
-            later stage needs of one is gone.
+        ConfigError: they are not of the first stages in their order, a stage's configuration or data is another, or
+            what a later stage needs of one is gone.
         WhitneyError: the endpoint cannot be asked.
     """
     names = [stage.name for stage in pipeline.stages]
@@ -89,6 +90,13 @@ async def require_recorded(pipeline: PipelineConfig, recorded: Sequence[StageOut
             raise ConfigError(
                 f"stage {stage.name!r} was recorded with another configuration, by the run in {outcome.run_folder}; "
                 "undo the change, or start at this stage or before"
+            )
+        with _named(stage):
+            now = await asyncio.to_thread(data_fingerprint, stage_config(pipeline, stage))
+        if outcome.data_fingerprint not in (now, None):
+            raise ConfigError(
+                f"stage {stage.name!r} was recorded on other data, by the run in {outcome.run_folder}; start at this "
+                "stage or before"
             )
     needed = {
         name for stage in pipeline.stages[len(given) :] for name in (pipeline.starts_at(stage), stage.teacher_from)
