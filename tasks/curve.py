@@ -16,6 +16,7 @@ Row = Mapping[str, Any]
 
 WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 32, 56
+ASIDE = 6
 COLOURS = ("#3b82f6", "#f97316", "#10b981", "#a855f7", "#ef4444", "#64748b")
 INK, GRID, PANEL = "#374151", "#d1d5db", "#f9fafb"
 """An image does not know its page's theme, so it brings its own background: readable in the light and the dark one."""
@@ -45,8 +46,8 @@ def line_chart_svg(
     x_ticks = [x for x in nice_ticks(min(cycles), max(cycles), 8) if x == int(x) and x_low <= x <= x_high]
     y_low, y_high = y_ticks[0], y_ticks[-1]
 
-    def at(x: float, y: float) -> tuple[str, str]:
-        right = LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
+    def at(x: float, y: float, aside: float = 0.0) -> tuple[str, str]:
+        right = LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT) + aside
         up = TOP + (y_high - y) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
         return f"{right:.1f}", f"{up:.1f}"
 
@@ -54,8 +55,10 @@ def line_chart_svg(
     parts += _axes([(y, at(x_low, y)[1]) for y in y_ticks], [(x, at(x, y_low)[0]) for x in x_ticks], across)
     for place, (key, points) in enumerate(series.items()):
         colour = COLOURS[place % len(COLOURS)]
-        parts += [_whisker(*at(x, bottom), at(x, top)[1], colour) for x, bottom, top in whiskers[key]]
-        parts += [*_line([(x, at(x, y)) for x, y in points], colour, joined=joined)]
+        # Whiskers of one cycle would hide one another.
+        aside = ASIDE * (place - (len(series) - 1) / 2) if any(whiskers.values()) else 0.0
+        parts += [_whisker(*at(x, bottom, aside), at(x, top)[1], colour) for x, bottom, top in whiskers[key]]
+        parts += _line([(x, at(x, y, aside)) for x, y in points], colour, joined=joined)
         parts += _legend(place, len(series), key, colour)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '

@@ -113,17 +113,19 @@ def _ends(summary: Row) -> tuple[Row, Row]:
 
 
 def _measured(evaluation: Row, key: str) -> str:
-    """A number, and its interval where it has one."""
-    ends = evaluation.get("intervals", {}).get(key)
-    return _number(evaluation.get(key)) + (f" [{ends[0]:.3g}, {ends[1]:.3g}]" if ends else "")
+    """A number, a share in percent, with the interval that it has."""
+    value, ends = evaluation.get(key), evaluation.get("intervals", {}).get(key)
+    if not finite(value) or key in ("loss", "margin"):
+        return _number(value)
+    return f"{value:.1%}" + (f" [{100 * ends[0]:.0f}, {100 * ends[1]:.0f}]" if ends else "")
 
 
 def _gain(summary: Row) -> str:
     gain = summary.get("accuracy_gain")
     if not gain:
         return ""
-    low, high = gain["interval"]
-    return f"\n\nAccuracy, prompt by prompt: **{gain['gain']:+.3g}** [{low:+.3g}, {high:+.3g}]"
+    low, high = (100 * end for end in gain["interval"])
+    return f"\n\nAccuracy, compared prompt by prompt: **{100 * gain['gain']:+.1f} points** [{low:.0f}, {high:.0f}]"
 
 
 def _ending(summary: Row) -> str:

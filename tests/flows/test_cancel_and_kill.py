@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from flow_probes import ledger, lines
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import StateType
 from prefect.states import Cancelling
@@ -60,3 +62,33 @@ async def test_a_killed_flow_process_has_its_session_closed_by_the_runners_hook(
     assert state_of(await served.ended(flow_run_id)) == StateType.CRASHED
     (session,) = await gateway.all_closed(flow_run_id)
     assert [run.status for run in session.runs] == ["cancelled"]
+
+
+async def test_what_a_killed_run_has_measured_between_blocks_is_adopted_and_billed_once(
+    served: Served, gateway: FaultyGateway, tmp_path: Path
+) -> None:
+    gateway.fail({"action": "slow_operation", "kind": "forward_backward", "nth": 2, "delay_s": 4})
+    evaluation = {"samples": 1, "max_prompts": 3, "every": 1, "pass_at": [1]}
+    config = grpo_config(tmp_path, save_every=1, cycles=3, name="measured", evaluation=evaluation)
+    flow_run_id = await served.press_run("grpo", config)
+    folder = tmp_path / "measured"
+
+    async def measured() -> list[dict[str, object]] | None:
+        file = folder / "evaluations.jsonl"
+        return rows if file.exists() and len(rows := lines(file)) == 2 else None
+
+    before = await until(measured, "the measurement after the first block", served.log)
+    kill_flow_runs_of(served)
+    await served.ended(flow_run_id)
+    await gateway.all_closed(flow_run_id)
+    gateway.fail()
+    await served.press_retry(flow_run_id)
+    assert state_of(await served.ended(flow_run_id, attempt=2)) == StateType.COMPLETED
+    rows = lines(folder / "evaluations.jsonl")
+    assert rows[:2] == before
+    assert [(row["when"], row["attempt"]) for row in rows[1:]] == [("cycle-1", 1), ("cycle-2", 2), ("after", 2)]
+    billed = [ledger(gateway.process, flow_run_id, attempt)["policy"]["sample"] for attempt in (1, 2)]
+    # Four groups a cycle, of which the second was drawn twice, and three prompts a measurement.
+    assert billed == [2 * 3 + 2 * 4, 2 * 3 + 2 * 4]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["redone"]["by_kind"]["sample"] == 4

@@ -23,10 +23,11 @@ def points(svg: str) -> list[tuple[float, float]]:
     return [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in drawn(svg, "circle")]
 
 
-def pictures(page: str) -> list[str]:
-    """Titles of the images of a page, read from the images themselves."""
+def charts(page: str) -> dict[str, str]:
+    """The images of a page by the title that each has in itself."""
     uris = re.findall(r"!\[[^]]*]\(data:image/svg\+xml;base64,([^)]+)\)", page)
-    return [ET.fromstring(base64.b64decode(uri)).attrib["aria-label"] for uri in uris]
+    svgs = [base64.b64decode(uri).decode() for uri in uris]
+    return {ET.fromstring(svg).attrib["aria-label"]: svg for svg in svgs}
 
 
 def test_a_curve_has_a_point_for_every_cycle_and_rises_with_the_reward() -> None:
@@ -103,16 +104,71 @@ def test_the_report_shows_before_and_after_the_curve_and_what_numbers_mean() -> 
         "open_sessions": 0,
     }
     page = run_report_markdown(summary, ROWS, name="demo", algorithm="grpo")
-    assert "| accuracy, sampled | 0.125 | 0.9688 |" in page
+    assert "| accuracy, sampled | 12.5% | 96.9% |" in page
     assert "greedy" not in page
     assert "- open sessions: `0`" in page
-    assert pictures(page) == ["Reward by cycle"]
+    assert list(charts(page)) == ["Reward by cycle"]
     assert "| `grad_norm` | 1.5 | Norm of the gradient before clipping. |" in page
+
+
+MEASURED = [
+    {
+        "cycle": cycle,
+        "accuracy": share,
+        "pass_at": {"pass@4": 0.9},
+        "intervals": {"accuracy": (share - 0.1, share + 0.2)},
+    }
+    for cycle, share in ((0, 0.1), (8, 0.5), (12, 0.8))
+]
+
+
+def test_held_out_accuracy_is_drawn_over_the_cycles_trained_with_a_whisker_from_end_to_end_of_each_interval() -> None:
+    page = run_report_markdown(None, ROWS[:12], MEASURED, name="demo", algorithm="grpo")
+    svg = charts(page)["Held-out accuracy, with 95% intervals"]
+    texts = drawn(svg, "text")
+    across = {t.text: float(t.attrib["x"]) for t in texts if t.attrib["text-anchor"] == "middle"}
+    up = {t.text: float(t.attrib["y"]) - 4 for t in texts if t.attrib["text-anchor"] == "end"}
+    assert {"cycles trained", "0", "12"} <= across.keys()
+    assert {"accuracy", "pass@4"} <= {text.text for text in texts}
+    accuracy, others = points(svg)[:3], points(svg)[3:]
+    assert [x for x, _ in accuracy] == pytest.approx(
+        [across["0"] - 3, across["0"] + (across["12"] - across["0"]) * 2 / 3 - 3, across["12"] - 3], abs=0.2
+    )
+    assert [x for x, _ in others] == pytest.approx([x + 6 for x, _ in accuracy], abs=0.2), "beside, not behind"
+    whiskers = [path.attrib["d"] for path in drawn(svg, "path") if path.attrib.get("class") == "whisker"]
+    ends = [tuple(map(float, re.findall(r"[\d.]+", one)[1:3])) for one in whiskers]
+    scale = up["0"] - up["1"]
+    wanted = [(up["0"] - (share - 0.1) * scale, up["0"] - (share + 0.2) * scale) for share in (0.1, 0.5, 0.8)]
+    assert ends == [pytest.approx(one, abs=0.2) for one in wanted]
+    lines = [path.attrib["d"] for path in drawn(svg, "path") if path.attrib.get("fill") == "none"]
+    assert [line.count("M") for line in lines] == [1, 1], "joined across the cycles between"
+
+
+def test_one_measurement_is_no_curve_and_the_loss_has_one_of_its_own() -> None:
+    assert charts(run_report_markdown(None, [], MEASURED[:1], name="demo", algorithm="sft")) == {}
+    losses = [{"cycle": 0, "loss": 3.0, "accuracy": None}, {"cycle": 4, "loss": 2.0, "accuracy": None}]
+    assert list(charts(run_report_markdown(None, [], losses, name="a", algorithm="sft"))) == [
+        "Held-out loss, nats per token"
+    ]
+
+
+def test_before_and_after_are_told_with_their_intervals_and_the_gain_with_its_own() -> None:
+    before, after = MEASURED[0], MEASURED[2]
+    summary = {
+        "evaluation_before": before,
+        "evaluation_after": after,
+        "accuracy_gain": {"gain": 0.7, "interval": (0.55, 0.82)},
+    }
+    page = run_report_markdown(summary, ROWS, MEASURED, name="demo", algorithm="grpo")
+    assert "| held out, 95% interval | before | after |" in page
+    assert "| accuracy, sampled | 10.0% [0, 30] | 80.0% [70, 100] |" in page
+    assert "| pass@4, sampled | 90.0% | 90.0% |" in page
+    assert "compared prompt by prompt: **+70.0 points** [55, 82]" in page
 
 
 def test_a_report_in_the_middle_of_a_run_has_curves_and_no_ending() -> None:
     page = run_report_markdown(None, ROWS[:1], name="demo", algorithm="grpo")
-    assert pictures(page) == ["Reward by cycle"]
+    assert list(charts(page)) == ["Reward by cycle"]
     assert "held out" not in page
     assert "None" not in page
 
@@ -130,4 +186,4 @@ def test_a_page_shows_the_curves_that_its_algorithm_has_and_no_empty_ones(
     row: dict[str, float], titles: list[str]
 ) -> None:
     page = run_report_markdown(None, [{"cycle": 0, **row}], name="a", algorithm="any")
-    assert pictures(page) == titles
+    assert list(charts(page)) == titles
