@@ -22,6 +22,8 @@ def lineage(run: str, *, as_json: Annotated[bool, Parameter(name="--json", negat
     an endpoint that knows the run the chain is printed, what its summary.json says was done twice, and that the bill is
     not known.
 
+    Of a pipeline it does so stage by stage, and compares what each begins with and is taught by with what was left.
+
     Of a state it follows the parents that the endpoint has on record, back to the first, across those that have gone.
 
     Parameters
@@ -31,12 +33,14 @@ def lineage(run: str, *, as_json: Annotated[bool, Parameter(name="--json", negat
     as_json
         Print JSON.
     """
+    from cli.find_run import is_pipeline
+    from cli.pipeline_lineage import PipelineLineage
     from cli.run_lineage import RunLineage
 
     folder = next((place for place in (Path(run), RUNS / run) if (place / "config.json").is_file()), None)
     if folder is None:
         return _of_state(run, as_json=as_json)
-    found = RunLineage.read(folder).with_bill()
+    found = PipelineLineage.read(folder) if is_pipeline(folder) else RunLineage.read(folder).with_bill()
     if as_json:
         print(json.dumps(found.as_json(), indent=2))
     else:
