@@ -88,7 +88,8 @@ def _measured(record: Record, summary: Record) -> str:
     rewarded = [one["function"] for one in config.get("rewards") or []]
     judge = f" What is correct was judged by `{config['evaluation'].get('reward') or (*rewarded, 'exact')[0]}`."
     samples = (
-        f"{after.get('samples')} samples of each at temperature {after.get('temperature')}"
+        f"{after.get('samples')} {'sample' if after.get('samples') == 1 else 'samples'} of each at temperature "
+        f"{after.get('temperature')}"
         f"{', with 95 % intervals' if after.get('intervals') else ''}.{judge}"
     )
     limits = (

@@ -69,6 +69,7 @@ def how_to_use(serving: Serving) -> str:
             _where(serving),
             *_fetch_base(serving),
             f"### {'transformers' if serving.merged else 'transformers and peft'}",
+            f"`pip install torch {'transformers' if serving.merged else 'transformers peft'}`, then:",
             f"```python\n{python_snippet(serving)}```",
             "### vLLM",
             _vllm(serving),
@@ -150,7 +151,8 @@ def _llama_cpp(serving: Serving) -> str:
     if serving.template:
         serve += ["--jinja", "--chat-template-file", TEMPLATE_PATH]
     lines = "\n".join(shlex.join(words) for words in (*convert, serve))
-    return f"```sh\n{lines}\n```\n\n{_ask(serving, 8080)}"
+    ready = "With llama.cpp's sources in `llama.cpp`, the packages of its `requirements.txt`, and `llama-server` built:"
+    return f"{ready}\n\n```sh\n{lines}\n```\n\n{_ask(serving, 8080)}"
 
 
 def _stops(serving: Serving) -> dict[str, list[int]]:
