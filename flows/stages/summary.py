@@ -21,12 +21,12 @@ def summarize(outcomes: Sequence[StageOutcome], flow_run_id: str) -> dict[str, A
     for outcome in own:
         operations.update(outcome.operations)
         tokens.update(outcome.tokens)
-    last = outcomes[-1]
+    last, rows = outcomes[-1], [outcome.model_dump(mode="json") for outcome in outcomes]
     return {
         "algorithm": PIPELINE,
-        "stages": [outcome.model_dump(mode="json") for outcome in outcomes],
-        "evaluation_before": outcomes[0].evaluation_before,
-        "evaluation_after": last.evaluation_after,
+        "stages": rows,
+        "evaluation_before": rows[0]["evaluation_before"],
+        "evaluation_after": rows[-1]["evaluation_after"],
         "operations": dict(sorted(operations.items())),
         "tokens": dict(sorted(tokens.items())),
         "redone": _redone(own),
