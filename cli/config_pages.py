@@ -18,10 +18,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from flows.config import FlowConfig
+from flows.config.pipeline import PIPELINE, PipelineConfig, StageConfig
 from flows.load_config import CONFIGS
 
 WIDTH = 110
 REQUIRED = "# Has no default: it must be set."
+SHIPPED_PIPELINE = Path(__file__).resolve().parent.parent / "deployments" / "configs" / "pipeline.toml"
 
 
 def starter_toml(algorithm: str) -> str:
@@ -35,6 +37,15 @@ def starter_toml(algorithm: str) -> str:
         if (section := section_of(field)) is not None:
             lines += ["", *_section(name, field, section)]
     return "\n".join(lines) + "\n"
+
+
+def starter_pipeline() -> str:
+    """The shipped pipeline, and behind it every field that a stage can have."""
+    text = SHIPPED_PIPELINE.read_text(encoding="utf-8").replace("deployments/configs/pipeline.toml", "pipeline.toml")
+    lines = ["# What a stage can say:"]
+    for name, field in StageConfig.model_fields.items():
+        lines += textwrap.wrap(f"{name}: {field.description}", WIDTH, initial_indent="#   ", subsequent_indent="#     ")
+    return "\n".join([text, *lines]) + "\n"
 
 
 def _to_be_set(model: type[BaseModel]) -> Iterator[str]:
@@ -94,6 +105,7 @@ def configuration_markdown() -> str:
     for algorithm, model in CONFIGS.items():
         lines += ["", f'## `algorithm = "{algorithm}"`', "", purpose(model), "", *table(own_fields(model))]
         sections |= {name: section for name, field in model.model_fields.items() if (section := section_of(field))}
+    lines += _pipeline_markdown()
     for name, section in sections.items():
         users = [algorithm for algorithm, model in CONFIGS.items() if name in model.model_fields]
         lines += [
@@ -105,6 +117,27 @@ def configuration_markdown() -> str:
             *table(section.model_fields),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _pipeline_markdown() -> list[str]:
+    return [
+        "",
+        f'## `algorithm = "{PIPELINE}"`',
+        "",
+        purpose(PipelineConfig),
+        "",
+        *table(fields_without_section(PipelineConfig)),
+        "",
+        "## `[[stages]]`",
+        "",
+        f"{purpose(StageConfig)} Only for {PIPELINE}.",
+        "",
+        "A field of the stage `rl` is put over the file's by `--set stages.rl.config.cycles=3`, one of all stages by",
+        "`--set shared.model.name=tiny`. Where `config` is a path, it begins at the pipeline's own folder; what the file",
+        "there says of a run by itself, its name say, does not count.",
+        "",
+        *table(StageConfig.model_fields),
+    ]
 
 
 def fields_without_section(model: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -16,23 +16,25 @@ def init(algorithm: str, path: Path | None = None, *, force: Annotated[bool, Par
     Parameters
     ----------
     algorithm
-        What to train with, e.g. grpo or sft.
+        What to train with, e.g. grpo or sft; or pipeline, for several one after another.
     path
         The file to write; default: ALGORITHM.toml here.
     force
         Write over a file that is there.
     """
     from algorithms.names import did_you_mean
-    from cli.config_pages import starter_toml
+    from cli.config_pages import starter_pipeline, starter_toml
+    from flows.config.pipeline import PIPELINE
     from flows.load_config import CONFIGS
 
-    if algorithm not in CONFIGS:
-        hint = did_you_mean(algorithm, CONFIGS)
-        raise UsageError(f"unknown algorithm {algorithm!r}: {hint}known: {', '.join(sorted(CONFIGS))}")
+    known = [*CONFIGS, PIPELINE]
+    if algorithm not in known:
+        hint = did_you_mean(algorithm, known)
+        raise UsageError(f"unknown algorithm {algorithm!r}: {hint}known: {', '.join(sorted(known))}")
     target = path or Path(f"{algorithm}.toml")
     try:
         with target.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(starter_toml(algorithm))
+            file.write(starter_pipeline() if algorithm == PIPELINE else starter_toml(algorithm))
     except FileExistsError:
         raise UsageError(f"{target} is there already: name another file, or say --force to write over it") from None
     except OSError as error:

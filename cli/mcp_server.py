@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from cli.failures import UsageError, is_user_mistake
 
 if TYPE_CHECKING:
-    from flows.config import FlowConfig
+    from flows.load_config import AnyConfig
 
 INSTRUCTIONS = """\
 Post-training of language models over the Whitney API. Read `capabilities` before anything else, then `algorithms`;
@@ -94,7 +94,7 @@ class Tools:
         algorithm, checked = await _checked(config, overrides)
         return {
             "ok": True,
-            "summary": f"{algorithm} on {checked.model.provider}/{checked.model.name}: {checked.cycles} cycles",
+            "summary": _in_words(algorithm, checked),
             "algorithm": algorithm,
             "not_default": checked.model_dump(mode="json", exclude_defaults=True),
         }
@@ -128,12 +128,19 @@ class Tools:
         }
 
     def status(self, run_folder: str) -> Answer:
-        """How a run stands: its last cycles and, once it has ended, its summary; the end of its log if it failed."""
+        """How a run stands: its last cycles and, once it has ended, its summary; the end of its log if it failed.
+
+        Of a pipeline `stages_done` holds what its finished stages have come to; each has a run folder of its own, below
+        the pipeline's, to ask for.
+        """
         folder = Path(run_folder)
         process = self._runs.get(folder)
         if process is None and not folder.is_dir():
             raise _tool_error(f"{folder}: there is no such run folder")
-        rows = [json.loads(line) for line in _text(folder / "metrics.jsonl").splitlines()]
+        rows, stages = (
+            [json.loads(line) for line in _text(folder / name).splitlines()]
+            for name in ("metrics.jsonl", "stages.jsonl")
+        )
         summary = json.loads(_text(folder / "summary.json") or "null")
         state = _state(process, summary)
         log = _text(Path(".whitney") / "mcp" / f"{folder.name}.log").splitlines() if state.startswith("failed") else []
@@ -141,20 +148,29 @@ class Tools:
             "state": state,
             "cycles": len(rows),
             "last_cycles": rows[-LAST_CYCLES:],
+            **({"stages_done": stages} if stages else {}),
             "summary": summary,
             "log": log[-LOG_LINES:],
         }
 
 
-async def _checked(config: str, overrides: list[str] | None) -> tuple[str, FlowConfig]:
+async def _checked(config: str, overrides: list[str] | None) -> tuple[str, AnyConfig]:
     """A configuration that has passed everything that needs no endpoint."""
-    from flows.checks.prepare import check_inputs
+    from cli.check_config import check_config
     from flows.load_config import load_config
 
     with told():
         algorithm, checked = load_config(Path(config), overrides or [])
-        await asyncio.to_thread(check_inputs, algorithm, checked)
+        await asyncio.to_thread(check_config, algorithm, checked)
     return algorithm, checked
+
+
+def _in_words(algorithm: str, config: AnyConfig) -> str:
+    from flows.config import FlowConfig
+
+    if isinstance(config, FlowConfig):
+        return f"{algorithm} on {config.model.provider}/{config.model.name}: {config.cycles} cycles"
+    return f"{algorithm}: {' → '.join(f'{stage.name} ({stage.algorithm})' for stage in config.stages)}"
 
 
 def _state(process: subprocess.Popen[bytes] | None, summary: Answer | None) -> str:
