@@ -127,12 +127,13 @@ def _wanted(entry: Entry, flow: Flow[..., Any], folder: Path) -> dict[str, Any]:
 def _differing(wanted: Mapping[str, Any], there: DeploymentResponse) -> list[str]:
     """The fields in which the server has something else."""
     limit = there.global_concurrency_limit
-    odd = {
-        "concurrency_limit": limit and limit.limit,
-        "schedules": sorted(map(_told, there.schedules)),
-    }
+    odd = {"concurrency_limit": limit and limit.limit, "schedules": sorted(map(_told, there.schedules))}
     asked = dict(wanted) | {"schedules": sorted(map(_told, wanted["schedules"]))}
-    return [field for field, value in asked.items() if value != odd.get(field, getattr(there, field, None))]
+    return [
+        field
+        for field, value in asked.items()
+        if value != (odd[field] if field in odd else getattr(there, field))  # the rest have the same name
+    ]
 
 
 def _told(entry: DeploymentScheduleCreate | DeploymentSchedule) -> tuple[str, bool, str]:
