@@ -133,8 +133,8 @@ def _pipeline_markdown() -> list[str]:
         f"{purpose(StageConfig)} Only for {PIPELINE}.",
         "",
         "A field of the stage `rl` is put over the file's by `--set stages.rl.config.cycles=3`, one of all stages by",
-        "`--set shared.model.name=tiny`. Where `config` is a path, it begins at the pipeline's own folder; what the file",
-        "there says of a run by itself, its name say, does not count.",
+        "`--set shared.model.name=tiny`. A path for `config` begins at the pipeline's own folder; what its file",
+        "says of a run by itself, its name say, does not count.",
         "",
         *table(StageConfig.model_fields),
     ]
