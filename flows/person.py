@@ -1,18 +1,18 @@
 """A person's word in the middle of a flow: asked once, in the Resume form of the Prefect UI, and remembered.
 
 A run of a deployment is suspended: its process ends, and Resume starts another one. Any other run, and a flow below
-another, waits in its process. Prefect forgets which pauses it has had when Retry is pressed; so the answer is a label
-of the flow run, and a Retry does not ask again.
+another, waits in its process. A yes is a label of the flow run, so that a Retry does not ask again. A no is not kept:
+whoever presses Retry after it is asked once more.
 """
 
 from __future__ import annotations
 
+import asyncio
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
-from prefect.exceptions import FlowPauseTimeout
 from prefect.flow_runs import apause_flow_run, asuspend_flow_run
 from prefect.input import RunInput
 from pydantic import Field
@@ -21,16 +21,19 @@ from flows.early_end import DeclinedError
 from tasks.events import emit
 
 DECISION = "whitney.decision."
-"""Begins the label of a flow run that holds an answer; the question's key ends it."""
+"""Begins the label of a flow run that a person has said yes to; the question's key ends it."""
 
-GO_ON, DECLINED = "go on", "declined"
+GO_ON = "go on"
+
+OVERTIME_S = 60
+"""What Prefect waits longer than this process: after its own time it puts a message of its own in place of ours."""
 
 LOOK_EVERY_S = 2
 """Seconds between two looks whether a run that waits in its process has been resumed."""
 
 
-class NotAnsweredError(TimeoutError):
-    """Nobody has said anything in time; the message names the question and the setting."""
+class NotAnsweredError(RuntimeError):
+    """Nobody has said anything in time. No TimeoutError: to Prefect that is a flow that has taken too long."""
 
 
 class Decision(RunInput):
@@ -50,7 +53,7 @@ async def ask_person(key: str, question: str, *, timeout_s: float) -> None:
         timeout_s: seconds to wait.
 
     Raises:
-        DeclinedError: the person said no, now or before.
+        DeclinedError: the person said no.
         NotAnsweredError: nobody answered; a suspended run is failed by the Prefect server itself.
         Pause: Prefect's own; the run is suspended, and this process ends.
     """
@@ -58,24 +61,25 @@ async def ask_person(key: str, question: str, *, timeout_s: float) -> None:
     if context is None or context.flow_run is None:
         raise RuntimeError("a person can only be asked from within a flow run")
     flow_run_id = context.flow_run.id
-    answer = (await _read(flow_run_id)).labels.get(DECISION + key)
-    if answer is None:
-        decision = await _wait(context.flow_run, key, question, timeout_s)
-        answer = GO_ON if decision.go_on else DECLINED
-        async with get_client() as api:
-            await api.update_flow_run_labels(flow_run_id, {DECISION + key: answer})
-    if answer != GO_ON:
+    if (await _read(flow_run_id)).labels.get(DECISION + key) == GO_ON:
+        return
+    if not (await _wait(context.flow_run, key, question, timeout_s)).go_on:
         raise DeclinedError(f"declined by a person ({key})")
+    async with get_client() as api:
+        await api.update_flow_run_labels(flow_run_id, {DECISION + key: GO_ON})
 
 
 async def _wait(run: FlowRun, key: str, question: str, timeout_s: float) -> Decision:
     form = Decision.with_initial_data(description=question, go_on=True)
     emit("paused", key=key, question=question, flow_run_id=str(run.id), timeout_s=timeout_s)
+    # Prefect knows a pause by its key, also after a Retry that was forced, as the UI's is: each attempt has its own. A
+    # run that was suspended and resumed is the same attempt still.
+    key_of_attempt = f"{key}-{run.run_count}"
     if run.deployment_id and not run.parent_task_run_id:
         # It returns in the process that Resume starts, with what this one's successor was told.
-        decision = await asuspend_flow_run(wait_for_input=form, key=key, timeout=round(timeout_s))
+        decision = await asuspend_flow_run(wait_for_input=form, key=key_of_attempt, timeout=_whole(timeout_s))
     else:
-        decision = await _wait_here(form, key, timeout_s)
+        decision = await _wait_here(form, key_of_attempt, timeout_s)
         # Prefect counts a run that was resumed in its process as one attempt more (seen with 3.9.1: server 2, here 1).
         # Sessions are labelled with the attempt: the reaper would take those of this process for an earlier one's.
         run.run_count = (await _read(run.id)).run_count
@@ -84,10 +88,17 @@ async def _wait(run: FlowRun, key: str, question: str, timeout_s: float) -> Deci
 
 
 async def _wait_here(form: type[Decision], key: str, timeout_s: float) -> Decision:
+    patience = _whole(timeout_s) + OVERTIME_S
     try:
-        return await apause_flow_run(wait_for_input=form, key=key, timeout=round(timeout_s), poll_interval=LOOK_EVERY_S)
-    except FlowPauseTimeout as error:
-        raise NotAnsweredError(f"nobody has answered within {timeout_s / 3600:g} hours ({key})") from error
+        async with asyncio.timeout(timeout_s):
+            return await apause_flow_run(wait_for_input=form, key=key, timeout=patience, poll_interval=LOOK_EVERY_S)
+    except TimeoutError as error:
+        raise NotAnsweredError(f"nobody has answered within {timeout_s / 3600:.3g} hours ({key})") from error
+
+
+def _whole(timeout_s: float) -> int:
+    """Prefect counts whole seconds; 0 would be for ever."""
+    return max(1, round(timeout_s))
 
 
 async def _read(flow_run_id: UUID) -> FlowRun:
