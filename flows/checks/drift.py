@@ -12,7 +12,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flows.config import ConfigError
+from pydantic import ValidationError
+
+from flows.config import ConfigError, FlowConfig
 
 ALLOW_DRIFT = "WHITNEY_ALLOW_DRIFT"
 """Environment variable; "1" lets a run go on with what has changed, and writes the change into config.json."""
@@ -78,6 +80,18 @@ def is_fixed(path: str) -> bool:
 def in_lines(found: Mapping[str, Change]) -> str:
     """A difference as a person reads it, a line a field, by the name it has in a configuration file."""
     return "\n".join(f"  {path.removeprefix('config.')}: {old!r} → {new!r}" for path, (old, new) in found.items())
+
+
+def with_later_fields(record: Mapping[str, Any], model: type[FlowConfig]) -> dict[str, Any]:
+    """A record with the fields that its version did not know yet: the run behaved as their defaults say.
+
+    One that this version cannot read is left as it is.
+    """
+    try:
+        config = model.model_validate(record["config"]).model_dump(mode="json")
+    except ValidationError:
+        return dict(record)
+    return {**record, "config": config}
 
 
 def require_no_drift(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Change]:

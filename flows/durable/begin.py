@@ -9,7 +9,7 @@ from typing import Any
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from flows.checks.drift import fingerprint, in_lines, require_no_drift
+from flows.checks.drift import fingerprint, in_lines, require_no_drift, with_later_fields
 from flows.checks.planned import planned_sessions
 from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
@@ -75,7 +75,8 @@ def _record(inputs: Prepared, folder: RunFolder, attempt: int, before: Mapping[s
     """config.json and heldout.jsonl; `drift` lists what has changed between attempts, where that was allowed."""
     now = inputs.record(folder.flow_run_id)
     drift = list(before.get("drift", []))
-    if "config" in before and (changed := require_no_drift(before, now)):
+    known = with_later_fields(before, type(inputs.config)) if "config" in before else None
+    if known and (changed := require_no_drift(known, now)):
         warn(f"going on with what has changed since the run began:\n{in_lines(changed)}")
         drift.append({"attempt": attempt, "changes": changed})
     folder.write_config({**now, **({"drift": drift} if drift else {})})

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flows.checks.drift import ALLOW_DRIFT, changes, require_no_drift
-from flows.config import ConfigError
+from flows.checks.drift import ALLOW_DRIFT, changes, require_no_drift, with_later_fields
+from flows.config import ConfigError, GrpoConfig
 
 RECORD: dict[str, Any] = {
     "algorithm": "grpo",
@@ -72,3 +72,18 @@ def test_what_finished_blocks_are_matched_by_may_not_change_even_if_it_is_meant(
 
 def test_a_field_that_was_not_there_before_is_a_change() -> None:
     assert changes(RECORD, with_change("config.whiten", True)) == {"config.whiten": (None, True)}
+
+
+def test_a_run_of_an_older_version_goes_on_though_fields_have_come_since() -> None:
+    now = {**RECORD, "config": GrpoConfig().model_dump(mode="json")}
+    older = with_change("config", GrpoConfig().model_dump(mode="json"))
+    del older["config"]["skip_unchanged"]
+    older["config"]["evaluation"] = {"samples": 4, "enabled": True}
+    assert changes(older, now) != {}
+    assert changes(with_later_fields(older, GrpoConfig), now) == {}
+    older["config"]["evaluation"]["samples"] = 2
+    assert list(changes(with_later_fields(older, GrpoConfig), now)) == ["config.evaluation.samples"]
+
+
+def test_a_record_that_this_version_cannot_read_is_compared_as_it_is() -> None:
+    assert with_later_fields(RECORD | {"config": {"gone": 1}}, GrpoConfig)["config"] == {"gone": 1}
