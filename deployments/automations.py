@@ -33,7 +33,7 @@ OF_A_DEPLOYMENT = [
 NOT_THE_REAPER = {"prefect.resource.role": "flow", "prefect.resource.name": "!reap"}
 
 SUBJECT = "Whitney: {{ flow_run.name }} ({{ flow.name }}) is {{ event.resource['prefect.state-name'] }}"
-PAGE = "{{ flow_run|ui_url }}"
+PAGE = "{{ flow_run|ui_url or flow_run.id }}"  # PREFECT_UI_URL of the server's environment, if it has one
 BODY = "{{ event.resource['prefect.state-message'] }}\n" + PAGE
 
 

@@ -6,22 +6,58 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
+from prefect.exceptions import ObjectAlreadyExists
+from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.states import Cancelled
 
+from cli.app import run_command
+from deployments.prefect_file import HEARTBEAT, PREFECT_FILE, SESSION_LIMIT, Entry, shipped
+from flows.config.pipeline import PipelineConfig
+from flows.load_config import load_config
 from gateway.launch import GatewayProcess
 from whitney.client import WhitneyClient
 from whitney.labels import FLOW_RUN
 from whitney.settings import WhitneySettings
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+ENTRIES = shipped()
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_a_shipped_deployment_is_whole(entry: Entry) -> None:
+    flow: Flow[..., Any] = load_flow_from_entrypoint(entry.entrypoint, use_placeholder_flow=False)
+    flow.validate_parameters(entry.parameters)
+    assert entry.description
+    assert entry.tags == ["whitney"]
+    assert entry.work_pool.name == "whitney"
+    assert entry.concurrency_limit is not None, "what becomes of overlapping runs is said"
+    assert entry.work_pool.job_variables == HEARTBEAT, "zombies are found by the silence that this makes audible"
+    assert entry.schedules
+    for schedule in entry.schedules:
+        assert schedule.schedule().active == (entry.name == "reap"), "nothing that trains bills unasked"
+        assert schedule.cron is None or schedule.timezone, "a cron line names its time zone"
+    config = entry.parameters.get("config")
+    assert entry.name == "reap" or config["session_limit"] == SESSION_LIMIT
+
+
+def test_the_pipeline_that_is_deployed_is_the_one_whose_file_says_why() -> None:
+    _, written = load_config(PREFECT_FILE.parent / "configs" / "pipeline.toml")
+    (entry,) = (entry for entry in ENTRIES if entry.entrypoint == "flows.pipeline.pipeline")
+    deployed = PipelineConfig.model_validate(entry.parameters["config"])
+    assert deployed.model_copy(update={"session_limit": None}) == written, "copy configs/pipeline.toml to prefect.yaml"
 
 
 def prefect(*arguments: str, folder: Path, url: str) -> None:
@@ -32,16 +68,25 @@ def prefect(*arguments: str, folder: Path, url: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_reaper_deploys_with_its_schedule_and_a_worker_anywhere_runs_it(
-    endpoint: GatewayProcess, prefect_server: str, tmp_path: Path
+def test_prefect_deploys_the_file_too_and_a_worker_anywhere_runs_the_reaper(
+    endpoint: GatewayProcess,
+    prefect_server: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     asyncio.run(_make_pool())
     prefect(
         "--no-prompt",
-        *("deploy", "--prefect-file", "deployments/prefect.yaml", "--name", "reap"),
+        *("deploy", "--prefect-file", "deployments/prefect.yaml", "--all"),
         folder=ROOT,
         url=prefect_server,
     )
+    monkeypatch.chdir(ROOT)
+    assert run_command(["deploy"]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("deployment ")]
+    assert len(said) == len(ENTRIES)
+    assert all(": unchanged" in line for line in said), "`whitney deploy` registers what `prefect deploy` does"
     deployment, flow_run, session_id = asyncio.run(_leave_a_session_and_ask_for_a_run())
     (entry,) = deployment.schedules
     assert entry.active
@@ -58,7 +103,8 @@ def test_the_reaper_deploys_with_its_schedule_and_a_worker_anywhere_runs_it(
 
 async def _make_pool() -> None:
     async with get_client() as api:
-        await api.create_work_pool(WorkPoolCreate(name="whitney", type="process"))
+        with suppress(ObjectAlreadyExists):  # the server is shared
+            await api.create_work_pool(WorkPoolCreate(name="whitney", type="process"))
 
 
 async def _leave_a_session_and_ask_for_a_run() -> tuple[DeploymentResponse, FlowRun, str]:
