@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from prefect.exceptions import Abort
+from prefect.exceptions import Abort, CancelledRun
 from rich.console import Console
 
 from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
@@ -70,7 +70,7 @@ def watch(
 
     Raises:
         UsageError: the input was wrong; nothing had been allocated.
-        RunFailedError: it failed on the way, or another process goes on with the same run.
+        RunFailedError: it failed on the way, a person said no, or another process goes on with the same run.
         KeyboardInterrupt: it was interrupted; the session has been closed. Its words say how to go on.
     """
     with RunProgress(console, folder) as progress, listening(progress), listening(_recorder(endpoints)):
@@ -78,6 +78,9 @@ def watch(
             return run_until_interrupted(begin(), say=progress.say, left=lambda: _left(progress, endpoints))
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(*_how_to_go_on(progress)) from interrupt
+        except CancelledRun as cancelled:  # by a person's word, asked here or in the Prefect UI
+            lines = [f"{cancelled}: the run ends here", *_how_to_go_on(progress, "a resume asks again")]
+            raise RunFailedError("\n".join(lines)) from cancelled
         except Abort as abort:  # Prefect's own signal, no Exception: the flow run is another process's now
             raise RunFailedError(
                 f"{progress.folder or 'the run'} is left to another process, which goes on with it ({abort}); what is "
@@ -195,9 +198,9 @@ def _left(progress: RunProgress, endpoints: Endpoints) -> Iterator[str]:
     yield from _how_to_go_on(progress)
 
 
-def _how_to_go_on(progress: RunProgress) -> Iterator[str]:
+def _how_to_go_on(progress: RunProgress, then: str = "") -> Iterator[str]:
     if progress.folder:
-        yield f"to go on: {_resume_command(progress.folder)}"
+        yield f"to go on: {_resume_command(progress.folder)}{then and f'; {then}'}"
 
 
 def _obituary(error: Exception, progress: RunProgress, endpoints: Endpoints) -> str:

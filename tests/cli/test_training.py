@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.exceptions import Abort
+from prefect.exceptions import Abort, CancelledRun
 from rich.console import Console
 
 from cli.failures import RunFailedError, in_words
@@ -95,3 +95,16 @@ def test_a_process_that_gives_way_to_another_says_so_in_a_sentence() -> None:
     nothing = Endpoints(None, None, None, None, "")
     with pytest.raises(RunFailedError, match=r"^runs/r is left to another process, which goes on with it \(a newer"):
         watch(given_way, Console(file=io.StringIO()), nothing, Path("runs/r"))
+
+
+def test_a_run_that_a_person_declines_ends_with_their_word_and_the_way_to_be_asked_again() -> None:
+    async def declined() -> dict[str, Any]:
+        raise CancelledRun("declined by a person (gate-rl)")
+
+    nothing = Endpoints(None, None, None, None, "")
+    with pytest.raises(RunFailedError) as raised:
+        watch(declined, Console(file=io.StringIO()), nothing, Path("runs/r"))
+    assert str(raised.value) == (
+        "declined by a person (gate-rl): the run ends here\n"
+        "to go on: `whitney run --resume runs/r`; a resume asks again"
+    )
