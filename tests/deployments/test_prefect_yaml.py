@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -34,6 +36,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 ENTRIES = shipped()
+
+OWN = """
+algorithm = "sft"
+cycles = 1
+batch_size = 4
+[model]
+name = "tiny"
+[data]
+source = "mine.jsonl"
+heldout_fraction = 0
+[evaluation]
+enabled = false
+"""
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
@@ -93,12 +108,26 @@ def test_prefect_deploys_the_file_too_and_a_worker_anywhere_runs_the_reaper(
     assert isinstance(entry.schedule, IntervalSchedule)
     assert entry.schedule.interval == timedelta(seconds=300)
     assert not deployment.paused
-    # The worker starts in a folder that has nothing to do with the project.
+    own = _deploy_and_ask_for_a_run(tmp_path / "own", monkeypatch)
+    # The worker starts in a folder that has nothing to do with either project.
     prefect("worker", "start", "--pool", "whitney", "--run-once", folder=tmp_path, url=prefect_server)
     ended, status = asyncio.run(_outcome(flow_run, session_id))
     assert ended.state is not None
     assert ended.state.is_completed(), ended.state
     assert status == "closed"
+    (summary,) = (tmp_path / "own" / "runs").glob("*/summary.json")
+    assert json.loads(summary.read_text())["flow_run_id"] == str(own), "relative paths begin where it was deployed from"
+
+
+def _deploy_and_ask_for_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> UUID:
+    """Of a configuration whose data lie beside it."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "mine.jsonl").write_text('{"prompt": "1 + 1 =", "answer": "2"}\n' * 20)
+    (folder / "mine.toml").write_text(OWN)
+    assert run_command(["deploy", "mine.toml", "--name", "own"]) == 0
+    with get_client(sync_client=True) as api:
+        return api.create_flow_run_from_deployment(api.read_deployment_by_name("sft/own").id).id
 
 
 async def _make_pool() -> None:
