@@ -39,7 +39,8 @@ def reap(
     session
         Id of the session, as a message COULD NOT CLOSE names it; closed whatever its flow run does.
     flow_run
-        Instead: id of a flow run; every open session of its attempts is closed, whatever it does.
+        Instead: id of a flow run; every open session of its attempts, of a pipeline's stages too, is closed, whatever
+        it does.
     dry_run
         Say what would be closed, and close nothing.
     silence_s
@@ -106,11 +107,12 @@ def _find(
         CommandFailedError: it could not be asked, so that something may still be open.
     """
     from whitney.errors import NotFoundError, WhitneyError
-    from whitney.labels import FLOW_RUN
+    from whitney.labels import FLOW_RUN, ROOT_FLOW_RUN
 
     try:
         if session_id is None:
-            return client.open_sessions((FLOW_RUN, str(flow_run_id)))
+            own, stages = (client.open_sessions((label, str(flow_run_id))) for label in (FLOW_RUN, ROOT_FLOW_RUN))
+            return list({session.session_id: session for session in (*own, *stages)}.values())
         return [client.session(session_id)]
     except NotFoundError as error:
         raise UsageError(f"--session {session_id}: {settings.base_url} has no session of that id") from error

@@ -13,17 +13,17 @@ from cli.app import run_command
 from flows.reap import reap
 from gateway.launch import GatewayProcess
 from whitney.client import WhitneyClient
-from whitney.labels import FLOW_RUN
+from whitney.labels import FLOW_RUN, ROOT_FLOW_RUN
 from whitney.settings import WhitneySettings
 from whitney.types import CreateRun, Session
 
 
-def left_open(gateway: GatewayProcess, flow_run: str) -> Session:
+def left_open(gateway: GatewayProcess, flow_run: str, **labels: str) -> Session:
     """A session with an active run, as a process that was killed leaves it."""
 
     async def leave() -> Session:
         async with WhitneyClient(WhitneySettings(base_url=gateway.base_url, api_key=gateway.api_key)) as client:
-            session = await client.create_session(create_key=flow_run, labels={FLOW_RUN: flow_run})
+            session = await client.create_session(create_key=flow_run, labels={FLOW_RUN: flow_run, **labels})
             request = CreateRun(create_key=flow_run, provider="local", model="tiny")
             await client.create_run(session.session_id, request)
             return session
@@ -65,6 +65,12 @@ def test_reap_closes_what_a_flow_run_has_left_and_says_when_there_is_nothing(
     capsys.readouterr()
     assert run_command(["reap", "--flow-run", "reap-flow-run"]) == 0
     assert "flow run reap-flow-run has no open session" in capsys.readouterr().out
+
+
+def test_reap_of_a_pipelines_flow_run_closes_what_its_stages_have_left(endpoint: GatewayProcess) -> None:
+    stage = left_open(endpoint, "reap-stage", **{ROOT_FLOW_RUN: "reap-pipeline"})
+    assert run_command(["reap", "--flow-run", "reap-pipeline"]) == 0
+    assert as_it_is_now(endpoint, stage.session_id)[0] == "closed"
 
 
 def test_reap_of_a_session_that_is_not_there_is_a_mistake(
