@@ -1,7 +1,7 @@
 """The commands that put a trained adapter to use, with a run's own names filled in.
 
-Looked at for this: transformers 5.24 and peft 0.21 (run by a test), vLLM 0.22 (`vllm serve --help`, LoRAConfig),
-llama.cpp as in llama-cpp-python 0.3.36.
+Looked at for this: transformers 5.24 and peft 0.21 (run by a test); vLLM 0.22 (the fields of its LoRAConfig; not run);
+llama.cpp as in llama-cpp-python 0.3.36 (its converters run; the flags of llama-server read in its source).
 """
 
 from __future__ import annotations
