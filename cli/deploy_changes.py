@@ -17,6 +17,7 @@ from deployments.changes import Change
 from deployments.ground import make_credentials, make_credentials_type, make_session_limit, make_work_pool
 from deployments.prefect_file import Entry, shipped
 from deployments.register import ENVIRONMENT, find, register
+from deployments.results import make_result_storage
 from whitney.settings import resolve_settings
 
 REAPER = "reap/reap"
@@ -30,6 +31,7 @@ class Wishes:
 
     activate: bool
     sessions: int | None
+    results: Path | None
     credentials: str | None
     notify: str | None
     dry_run: bool
@@ -46,6 +48,10 @@ def changes(entries: Sequence[Entry], wishes: Wishes) -> Iterator[Change]:
     """
     if wishes.sessions is not None and wishes.sessions < 1:
         raise UsageError(f"--sessions {wishes.sessions}: at least 1, or no run could ever begin")
+    if wishes.results is not None and not wishes.results.is_dir():
+        raise UsageError(
+            f"--results {wishes.results}: no such folder; make it, or mount the one that the workers share"
+        )
     if wishes.credentials is not None and not BLOCK_NAME.fullmatch(wishes.credentials):
         raise UsageError(f"--credentials {wishes.credentials!r}: lower-case letters, digits and '-', as Prefect has it")
     endpoint = resolve_settings() if wishes.credentials not in (None, ENVIRONMENT) else None
@@ -53,6 +59,8 @@ def changes(entries: Sequence[Entry], wishes: Wishes) -> Iterator[Change]:
         block = _notification_block(api, wishes.notify) if wishes.notify else None
         yield make_work_pool(api, dry_run=wishes.dry_run)
         yield make_session_limit(api, wishes.sessions, dry_run=wishes.dry_run)
+        if wishes.results:
+            yield make_result_storage(api, wishes.results.resolve(), dry_run=wishes.dry_run)
         yield make_credentials_type(api, dry_run=wishes.dry_run)
         if wishes.credentials and endpoint:
             yield make_credentials(wishes.credentials, endpoint, dry_run=wishes.dry_run)
@@ -74,12 +82,15 @@ def _notification_block(api: SyncPrefectClient, notify: str) -> UUID:
     if not (kind and slash and name):
         raise UsageError(f"--notify {notify!r}: write it as TYPE/NAME, e.g. slack-webhook/on-call")
     try:
-        return api.read_block_document_by_name(name, kind).id
+        block = api.read_block_document_by_name(name, kind, include_secrets=False)
     except ObjectNotFound:
         raise UsageError(
             f"--notify {notify}: no such block; make one in the Prefect UI, under Blocks, or name one that "
             "`prefect block ls` lists"
         ) from None
+    if block.block_schema is None or "notify" not in block.block_schema.capabilities:
+        raise UsageError(f"--notify {notify}: a block of this type sends no notifications")
+    return block.id
 
 
 def _automations(api: SyncPrefectClient, block: UUID | None, *, dry_run: bool) -> Iterator[Change]:

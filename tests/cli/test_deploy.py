@@ -177,6 +177,8 @@ def test_credentials_are_kept_on_the_server_and_the_key_is_never_told(
     assert deployed(api, f"sft/{mine}").parameters["config"]["credentials_block"] == mine
     assert key not in printed.out + printed.err
     assert key not in deployed(api, f"sft/{mine}").model_dump_json()
+    assert deploy("--notify", f"whitney-credentials/{mine}") == 2
+    assert "a block of this type sends no notifications" in capsys.readouterr().err
     assert deploy(*arguments, "--credentials", "none") == 0
     assert "credentials_block" not in deployed(api, f"sft/{mine}").parameters["config"]
 
