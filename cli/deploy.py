@@ -25,6 +25,7 @@ def deploy(
     overlap: Overlap | None = None,
     activate: Annotated[bool, Parameter(negative="")] = False,
     sessions: int | None = None,
+    results: Path | None = None,
     credentials: str | None = None,
     notify: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
@@ -58,6 +59,9 @@ def deploy(
         Switch the schedules on.
     sessions
         How many Whitney sessions may be open at once, over all runs; default: as it is, and 2 at first.
+    results
+        Folder that all workers share, under the same path, for what a Retry on another one adopts; default: as it is,
+        and at first the disk of each worker.
     credentials
         Keep WHITNEY_BASE_URL and WHITNEY_API_KEY on the server, as a block of that name, and have the runs use it;
         none: the runs go by the worker's environment again. Default: as it is.
@@ -70,7 +74,7 @@ def deploy(
     from cli.deploy_changes import Wishes, changes
     from cli.prefect_server import is_up, known_prefect
 
-    wishes = Wishes(activate, sessions, credentials, notify, dry_run)
+    wishes = Wishes(activate, sessions, results, credentials, notify, dry_run)
     with known_prefect() as prefect:
         if prefect is None:
             raise UsageError("no Prefect server: set PREFECT_API_URL to one that stays, or start `whitney up` here")
