@@ -39,7 +39,7 @@ class NotAnsweredError(RuntimeError):
 class Decision(RunInput):
     """The form. Whoever presses Resume and submits it as it is goes on."""
 
-    go_on: bool = Field(True, description="Go on. Switched off, the run is declined: it ends here, as Cancelled.")
+    go_on: bool = Field(True, description="Switch it off to decline: the run then ends here, as Cancelled.")
 
 
 async def ask_person(key: str, question: str, *, timeout_s: float) -> None:
@@ -70,7 +70,7 @@ async def ask_person(key: str, question: str, *, timeout_s: float) -> None:
 
 
 async def _wait(run: FlowRun, key: str, question: str, timeout_s: float) -> Decision:
-    form = Decision.with_initial_data(description=question, go_on=True)
+    form = Decision.with_initial_data(description=question)
     emit("paused", key=key, question=question, flow_run_id=str(run.id), timeout_s=timeout_s)
     # Prefect knows a pause by its key, also after a Retry that was forced, as the UI's is: each attempt has its own. A
     # run that was suspended and resumed is the same attempt still.

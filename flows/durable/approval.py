@@ -58,27 +58,25 @@ def plan_of(inputs: Prepared) -> dict[str, object]:
     return {
         "algorithm": inputs.algorithm,
         "model": f"{config.model.name} on {config.model.provider}, LoRA rank {config.lora.rank}",
-        "data": f"{inputs.data.description}: {len(inputs.data.train)} to train on, {heldout} held out",
+        "data": inputs.data.description,
         "cycles": f"{config.cycles} of {', '.join(sizes)}",
-        "measurements": planned_measurements(config, heldout),
+        "measurements": f"{planned_measurements(config, heldout)}, of {heldout} held-out examples",
         "sessions at once": planned_sessions(config),
     }
 
 
 def question_about(plan: Mapping[str, object], operations: Counter[str], above: int) -> str:
-    """The plan as markdown, for the form."""
-    rows = [f"| {name} | {_cell(value)} |" for name, value in plan.items()]
-    counts = [f"| {name} | {count} |" for name, count in sorted(operations.items())]
+    """The plan as markdown, for the form: short, so that the switch below it is in sight.
+
+    A list: the former of Prefect's two UIs wraps no line in a table.
+    """
+    counts = ", ".join(f"{count} {name}" for name, count in operations.most_common())
     return "\n".join(
         [
             f"**{operations.total()} Whitney operations are planned at most**, more than approval.above_operations = "
-            f"{above}. No session is open, nothing is billed yet. Go on?",
+            f"{above}. No session is open, nothing is billed yet.",
             "",
-            *("| plan | |", "|---|---|", *rows, ""),
-            *("| operation | at most |", "|---|---|", *counts, f"| all | {operations.total()} |"),
+            *(f"- **{name}**: {' '.join(str(value).split())}" for name, value in plan.items()),
+            f"- **operations**: {counts}",
         ]
     )
-
-
-def _cell(value: object) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|")

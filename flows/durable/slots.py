@@ -149,7 +149,7 @@ class Slots:
 
     def _hold(self, lease: UUID) -> None:
         self._lease = lease
-        self._renewing = asyncio.create_task(_renew(lease), name=f"slots-{lease}")
+        self._renewing = asyncio.create_task(_renew(lease, self._limit or ""), name=f"slots-{lease}")
         self._renewing.add_done_callback(report_order_to_stop)
 
     async def give_back(self) -> None:
@@ -176,7 +176,7 @@ def _granted(answer: Any) -> ConcurrencyLimitWithLeaseResponse:
     return ConcurrencyLimitWithLeaseResponse.model_validate(answer.json())
 
 
-async def _renew(lease: UUID) -> None:
+async def _renew(lease: UUID, limit: str) -> None:
     """Until it is cancelled, or the lease is lost. A renewal that fails is followed by the next."""
     renewed_at = time.monotonic()
     while True:
@@ -187,7 +187,11 @@ async def _renew(lease: UUID) -> None:
         except Exception as error:  # of whatever kind: see the top of this file
             gone = isinstance(error, PrefectHTTPStatusError) and error.response.status_code == GONE
             if gone or time.monotonic() - renewed_at > LEASE_S:
-                warn(f"this run's slots are lost, it goes on without them, maybe one above the limit: {error}")
+                warn(
+                    f"this run's slots of {limit} are lost, and it goes on without them, above the limit maybe: "
+                    f"{type(error).__name__}. Where the Prefect server was started again and had its leases in memory, "
+                    f"they are taken for ever: `prefect gcl update {limit} --active-slots 0` once no run is at work"
+                )
                 return
         else:
             renewed_at = time.monotonic()

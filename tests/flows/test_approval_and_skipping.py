@@ -103,10 +103,10 @@ async def test_a_large_run_of_a_deployment_is_suspended_with_its_plan_and_asks_o
     question = await form_part(flow_run_id, keyset["description"])
     assert question is not None
     assert f"**{planned} Whitney operations are planned at most**, more than approval.above_operations = 0" in question
-    assert "| model | tiny on local, LoRA rank 8 |" in question
-    assert "| cycles | 1 of 4 prompts, 4 completions each |" in question
-    assert "| measurements | 2 |" in question
-    assert "| optim_step | 1 |" in question
+    assert "- **model**: tiny on local, LoRA rank 8" in question
+    assert "- **cycles**: 1 of 4 prompts, 4 completions each" in question
+    assert "- **measurements**: 2, of 4 held-out examples" in question
+    assert "1 optim_step" in question
     assert await gateway.sessions(flow_run_id) == []
     assert list(tmp_path.iterdir()) == [], "not even a run folder"
 

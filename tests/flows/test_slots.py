@@ -181,7 +181,16 @@ async def test_a_lease_that_is_lost_is_a_warning_and_no_reason_to_end_what_is_pa
     summary = await flows.grpo(short(tmp_path, limit, cycles=3))
     assert summary["cycles"] == 3
     assert len(leases) == 1
-    assert len([one for one in warnings_in(events) if "this run's slots are lost, it goes on without them" in one]) == 1
+    assert (
+        len(
+            [
+                one
+                for one in warnings_in(events)
+                if f"this run's slots of {limit} are lost, and it goes on without" in one
+            ]
+        )
+        == 1
+    )
 
 
 async def test_the_reaper_gives_back_the_slots_of_what_it_closes_and_of_nothing_else(local: GatewayProcess) -> None:
