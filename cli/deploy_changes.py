@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import ObjectNotFound
 
+from cli.deploy_options import Wishes
 from cli.failures import UsageError
 from deployments.automations import alerts, automate, zombies
 from deployments.changes import Change
@@ -23,18 +23,6 @@ from whitney.settings import resolve_settings
 REAPER = "reap/reap"
 BLOCK_NAME = re.compile(r"[a-z0-9-]+")
 NO_ALERTS = "without --notify TYPE/NAME nobody is told"
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """The options of `whitney deploy` that are about the server."""
-
-    activate: bool
-    sessions: int | None
-    results: Path | None
-    credentials: str | None
-    notify: str | None
-    dry_run: bool
 
 
 def changes(entries: Sequence[Entry], wishes: Wishes) -> Iterator[Change]:

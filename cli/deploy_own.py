@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.deploy_options import When
 from cli.failures import UsageError
-from cli.schedules import When
 
 if TYPE_CHECKING:
     from deployments.prefect_file import Entry

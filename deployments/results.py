@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
+from typing import cast
+from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.filesystems import LocalFileSystem
@@ -25,7 +27,8 @@ def make_result_storage(api: SyncPrefectClient, folder: Path, *, dry_run: bool =
         return Change(KIND, str(folder), "unchanged")
     if not dry_run:
         # One block a folder: another path in a former folder's block would take that folder's results with it.
-        block_id = wanted.save(f"whitney-results-{sha256(bytes(folder)).hexdigest()[:8]}", overwrite=True)
+        name = f"whitney-results-{sha256(bytes(folder)).hexdigest()[:8]}"
+        block_id = cast(UUID, wanted.save(name, overwrite=True))  # no coroutine: nobody is waiting here
         api.update_server_default_result_storage(block_id)
     if former is None:
         return Change(KIND, str(folder), "created")
