@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from cli.finding import Finding
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 REAPER = "reap/reap"
+MISSING = "not there; needed for deployments only, and `whitney deploy` and `whitney up` make what they need"
 
 
 def look_at_prefect() -> list[Finding]:
@@ -41,9 +43,13 @@ def _on_the_server() -> Iterator[Finding]:
             try:
                 yield look(api)
             except ObjectNotFound:
-                yield Finding("warn", subject, "not there: `whitney deploy` makes it; needed for deployments only")
+                yield Finding("warn", subject, MISSING)
             except PrefectHTTPStatusError as error:
-                yield Finding("fail", subject, f"Prefect answers {error.response.status_code}: see the server's log")
+                status = error.response.status_code
+                if status == HTTPStatus.NOT_FOUND:
+                    yield Finding("warn", subject, MISSING)
+                else:
+                    yield Finding("fail", subject, f"Prefect answers {status}: see the server's log")
 
 
 def _work_pool(api: SyncPrefectClient) -> Finding:
