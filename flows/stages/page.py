@@ -69,18 +69,22 @@ def _measured(before: Evaluation | None, after: Evaluation | None) -> str:
     for name in SHOWN:
         if (last := reading(after, name)) is not None:
             first = reading(before, name)
-            return f"{name} {_told(first) if first else '–'} → **{_told(last)}**"
+            return f"{name} {_told(name, first) if first else '–'} → **{_told(name, last)}**"
     return "not measured"
 
 
-def _told(number: Reading) -> str:
-    return str(number)
+def _told(name: str, number: Reading) -> str:
+    """A share in percent, another number as it is."""
+    if "accuracy" not in name:
+        return str(number)
+    low_high = "" if number.interval is None else " [{:.1f}, {:.1f}]".format(*(100 * end for end in number.interval))
+    return f"{100 * number.value:.1f} %{low_high}"
 
 
 def _verdict(gate: GateOutcome | None) -> str:
     if gate is None:
         return ""
-    return f"{'passed' if gate.passed else f'**failed** ({gate.on_fail})'}: {gate.message}"
+    return "passed" if gate.passed else f"**failed** ({gate.on_fail})"
 
 
 def _chart(outcomes: Sequence[StageOutcome]) -> str:
@@ -99,13 +103,13 @@ def _chart(outcomes: Sequence[StageOutcome]) -> str:
 
 
 def _left(outcomes: Sequence[StageOutcome]) -> Iterator[str]:
-    """Where what the stages have left is to be found."""
+    """What the gates said, and where what the stages have left is to be found."""
+    gates = [f"- gate of {one.stage}, `{one.gate.require}`: {one.gate.message}" for one in outcomes if one.gate]
     lines = [
         f"- {outcome.stage}: adapter `{outcome.adapter}`, artifact `{outcome.artifact_id}`, state `{outcome.state_id}`"
         for outcome in outcomes
     ]
-    if lines:
-        yield "\n".join(lines)
+    yield from ("\n".join(part) for part in (gates, lines) if part)
 
 
 def _cell(text: str) -> str:

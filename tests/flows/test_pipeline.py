@@ -120,8 +120,9 @@ async def test_a_gate_stops_a_pipeline_or_warns_and_recorded_stages_are_started_
     assert a.gate is not None
     assert (a.gate.passed, a.gate.on_fail) == (False, "continue")
     page = await page_of(flow_run_id)
-    assert "**failed** (continue): eval.loss = " in page
-    assert "**failed** (stop): eval.loss = " in page
+    assert "| **failed** (continue) |" in page
+    assert "| **failed** (stop) |" in page
+    assert f"- gate of b, `{never}`: eval.loss = " in page
     assert "| 3 c | sft | – |" in page
 
     sessions = await all_sessions()
