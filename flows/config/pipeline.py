@@ -29,7 +29,7 @@ def _known(algorithm: str) -> str:
 class StageConfig(Section):
     """A stage: what is trained, where its weights come from, and what must hold of it before the next one begins."""
 
-    name: StageName = Field(..., description="Name of the stage, unique in the pipeline; default: its algorithm.")
+    name: StageName = Field(..., description="Name of the stage, unique in the pipeline; left out: its algorithm's.")
     algorithm: Annotated[str, AfterValidator(_known)] = Field(
         ..., description="How it trains.", json_schema_extra={"enum": list(CONFIGS)}
     )

@@ -116,8 +116,9 @@ def _table_problems(pipeline: PipelineConfig, stage: StageConfig) -> Iterator[st
 
 
 def _given(table: Mapping[str, Any], section: str, names: tuple[str, ...]) -> list[str]:
+    """Those of the fields that say something: a file of `whitney init` and a form have every field, at its default."""
     inner = table.get(section)
-    return [name for name in names if isinstance(inner, Mapping) and name in inner]
+    return [name for name in names if isinstance(inner, Mapping) and inner.get(name) not in (None, False)]
 
 
 def _weight_problems(pipeline: PipelineConfig, stage: StageConfig, configs: Mapping[str, FlowConfig]) -> Iterator[str]:

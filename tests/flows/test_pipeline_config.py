@@ -11,9 +11,10 @@ import pytest
 from pydantic import ValidationError
 from tiny_pipelines import OPD, RL, SFT, SHARED, pipeline_config
 
+from flows.config import GrpoConfig
 from flows.config.mistakes import mistakes
 from flows.config.pipeline import PipelineConfig
-from flows.config.stages import stage_config
+from flows.config.stages import SET_BY_PIPELINE, stage_config
 from flows.stages.outcome import stage_fingerprint
 
 TABLE: dict[str, Any] = {"shared": SHARED, "stages": [SFT, RL, OPD]}
@@ -160,3 +161,12 @@ def test_a_stages_fingerprint_says_whether_it_would_train_the_same(tmp_path: Pat
     assert (faster[0] == first[0], faster[1] == first[1]) == (True, False)
     assert prints(SFT, {**RL, "start_from": "base"})[1] != first[1]
     assert prints({**SFT, "name": "other"}, RL)[1] != first[1], "it says which stage its weights are of"
+
+
+def test_a_stages_table_with_every_field_at_its_default_is_taken_for_what_it_says() -> None:
+    table = copy.deepcopy(TABLE)
+    rl = table["stages"][1]
+    filled = GrpoConfig.model_validate({**SHARED, **rl["config"]}).model_dump(mode="json", exclude=set(SET_BY_PIPELINE))
+    rl["config"] = filled
+    assert filled["model"]["initial_optimizer"] is False, "as `whitney init` and a form write it"
+    PipelineConfig.model_validate(table)
