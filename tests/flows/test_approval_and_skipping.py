@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx
 import psutil
 import pytest
-from flow_probes import ledger, sessions_of
+from flow_probes import ended, ledger, retry, sessions_of
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import FlowRun, StateType
-from prefect.exceptions import CancelledRun
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.exceptions import CancelledRun, Pause
+from prefect.states import Pending
 from served import FaultyGateway, Served, read, serving, state_of, until
 from tiny_configs import grpo_config
 
@@ -42,6 +43,21 @@ def served(prefect_server: str, gateway: FaultyGateway, tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("served")
     with serving("grpo", api_url=prefect_server, folder=folder, environment=gateway.environment) as started:
         yield started
+
+
+@pytest.fixture
+async def deployment(local: GatewayProcess) -> UUID:
+    """A deployment that no runner polls for: the tests run its flow runs in this process."""
+    made = await flows.grpo.ato_deployment(f"by-hand-{uuid4().hex[:8]}")
+    return await made.aapply()
+
+
+async def run_of(deployment_id: UUID, config: Any) -> FlowRun:
+    """A flow run of the deployment, as a worker has it in hand."""
+    async with get_client() as api:
+        return await api.create_flow_run_from_deployment(
+            deployment_id, parameters={"config": config.model_dump(mode="json")}, state=Pending()
+        )
 
 
 def short(folder: Path, **fields: Any) -> Any:
@@ -127,19 +143,21 @@ async def test_a_large_run_of_a_deployment_is_suspended_with_its_plan_and_asks_o
 
 
 async def test_a_run_that_is_declined_is_cancelled_with_nothing_allocated_and_asks_again_when_it_is_retried(
-    served: Served, gateway: FaultyGateway, tmp_path: Path
+    deployment: UUID, tmp_path: Path
 ) -> None:
-    flow_run_id = await served.press_run("grpo", short(tmp_path, approval=ALWAYS))
-    await until(lambda: asked(flow_run_id), "the run to ask", served.log)
-    await answer(flow_run_id, go_on=False)
-    run = await served.ended(flow_run_id)
-    assert run.state is not None
-    assert (run.state.type, run.state.name) == (StateType.CANCELLED, "Cancelled")
-    assert run.state.message is not None
-    assert run.state.message.startswith("declined by a person (approval-")
-    await served.press_retry(flow_run_id)
-    await until(lambda: asked(flow_run_id), "the run to ask again", served.log)
-    assert await gateway.sessions(flow_run_id) == []
+    run = await run_of(deployment, short(tmp_path, approval=ALWAYS))
+    with pytest.raises(Pause):
+        await ended(flows.grpo, run)
+    assert await asked(run.id)
+    await answer(run.id, go_on=False)
+    state = await ended(flows.grpo, await read(run.id))
+    assert (state.type, state.name) == (StateType.CANCELLED, "Cancelled")
+    assert state.message is not None
+    assert state.message.startswith("declined by a person (approval-")
+    with pytest.raises(Pause):
+        await retry(flows.grpo, run.id)
+    assert await asked(run.id)
+    assert await sessions_of(run.id) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -189,29 +207,27 @@ async def test_a_run_as_large_as_allowed_asks_nobody(local: GatewayProcess, tmp_
 
 
 async def test_a_deployments_run_with_nothing_new_is_skipped_and_compared_with_what_was_trained_last(
-    served: Served, gateway: FaultyGateway, tmp_path: Path
+    deployment: UUID, tmp_path: Path
 ) -> None:
-    gateway.fail()
-    first, again, once_more, changed = (
-        short(tmp_path, skip_unchanged=True, name=name, keep_states=keep, seed=seed)
-        for name, keep, seed in (("first", 3, 0), ("again", 3, 0), ("once-more", 4, 0), ("changed", 3, 1))
-    )
-    trained = await served.press_run("grpo", first)
-    assert state_of(await served.ended(trained)) == StateType.COMPLETED
-    for config in (again, once_more):  # neither a name nor how many states are kept is what is trained
-        run = await served.ended(await served.press_run("grpo", config))
-        assert run.state is not None
-        assert (run.state.type, run.state.name) == (StateType.COMPLETED, "Skipped")
-        assert run.state.message is not None
-        assert run.state.message.startswith(f"data, configuration and template are those of first ({trained}), which ")
-        assert FINGERPRINT not in run.labels
-        assert await gateway.sessions(run.id) == []
-        assert not (tmp_path / str(config.name)).exists()
-    # A person who presses Retry on a skipped run wants it trained.
-    await served.press_retry(run.id)
-    other = await served.press_run("grpo", changed)
-    assert (await served.ended(run.id, attempt=2)).state_name == "Completed"
-    assert (await served.ended(other)).state_name == "Completed"
+    async def run_with(**fields: Any) -> tuple[UUID, State[Any]]:
+        run = await run_of(deployment, short(tmp_path, skip_unchanged=True, **fields))
+        return run.id, await ended(flows.grpo, run)
+
+    first, state = await run_with(name="first")
+    assert state.name == "Completed"
+    # Neither a name nor how many states are kept is what is trained; and the second is not compared with a skipped one.
+    for name, keep_states in (("again", 3), ("once-more", 4)):
+        skipped, state = await run_with(name=name, keep_states=keep_states)
+        assert (state.type, state.name) == (StateType.COMPLETED, "Skipped")
+        assert state.message is not None
+        assert state.message.startswith(f"data, configuration and template are those of first ({first}), which ")
+        assert FINGERPRINT not in (await read(skipped)).labels
+        assert await sessions_of(skipped) == []
+        assert not (tmp_path / name).exists()
+    assert (await run_with(name="changed", seed=1))[1].name == "Completed"
+    assert (await run_with(name="back"))[1].name == "Completed", "the last one has trained something else"
+    # Whoever presses Retry on a skipped run wants it trained.
+    assert (await retry(flows.grpo, skipped)).name == "Completed"
 
 
 async def test_a_run_without_a_deployment_says_that_skipping_has_no_effect(
