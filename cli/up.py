@@ -22,12 +22,14 @@ from cli.up_signals import Signals
 from whitney.settings import resolve_settings
 
 MODELS = ("tiny", "smollm2-135m-instruct")
+PORTS = 65536
 
 
 def up(
     *,
     models: Annotated[tuple[str, ...], Parameter(name="--model", negative="", consume_multiple=True)] = MODELS,
     port: int | None = None,
+    gateway_port: int | None = None,
     limit: Annotated[int | None, Parameter(name=("--limit", "-l"))] = None,
     deploy: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -45,7 +47,9 @@ def up(
     models
         A model that the gateway serves; may be repeated.
     port
-        Port of the Prefect server that is started; default: 4200, or another where that is taken.
+        Port of the Prefect server that is started, 0 for any; default: 4200, or another where that is taken.
+    gateway_port
+        Port of the gateway that is started, 0 for any; default: 8471, or another where that is taken.
     limit
         How many runs at once; default: as many as are due.
     deploy
@@ -55,14 +59,15 @@ def up(
 
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit}: must be at least 1, the runs at once")
-    if port is not None and not 0 < port < 65536:
-        raise UsageError(f"--port {port}: a port is a number from 1 to 65535")
+    for flag, number in (("--port", port), ("--gateway-port", gateway_port)):
+        if number is not None and not 0 <= number < PORTS:
+            raise UsageError(f"{flag} {number}: a port is a number from 0 to {PORTS - 1}")
     say = sayer(Console())
     signals = Signals()
     was_up = False
     with _sole_up(), signals.heard():
         try:
-            planned = plan(models, port, limit, say)
+            planned = plan(models, port, gateway_port, limit, say)
             with _all_running(planned, say, signals) as kept, _announced(planned.prefect):
                 _say_what_is_up(planned, say, deployed=deploy)
                 was_up = True
@@ -126,7 +131,7 @@ def _all_running(planned: Plan, say: Say, signals: Signals) -> Iterator[list[Kep
 def _clear_up(planned: Plan, say: Say) -> None:
     """End what an earlier `whitney up` was killed in the midst of."""
     if planned.gateway is not None:
-        close_sessions(resolve_settings(), say)
+        close_sessions(resolve_settings(), planned.prefect.prefect, say)
     if planned.server is not None:
         crash_flow_runs(planned.prefect.prefect, say)
 

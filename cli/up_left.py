@@ -14,17 +14,27 @@ CLOSING_S = 20.0
 WORDS = "`whitney up` was killed, or this machine stopped, while the run was at work; Retry goes on with it"
 
 
-def close_sessions(gateway: WhitneySettings, say: Say) -> None:
-    """Close what is open on a gateway that has just been started: no process holds its weights any more."""
+def close_sessions(gateway: WhitneySettings, prefect: PrefectAt, say: Say) -> None:
+    """Close what is open on a gateway that has just been started: no process holds its weights any more.
+
+    The slots that the sessions have taken come back.
+    """
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from tasks.slots import free_slots
     from whitney.errors import WhitneyError
     from whitney.lifecycle import LifecycleClient
 
     try:
         with LifecycleClient(gateway, deadline_s=CLOSING_S) as client:
-            for verdict in client.end_all(client.open_sessions()):
-                say(f"Left open by a gateway that was killed: {verdict.message}")
+            verdicts = client.end_all(client.open_sessions())
     except WhitneyError as error:
         say(f"Warning: sessions that were left open could not be looked for ({error}); `whitney reap` does it")
+        return
+    for verdict in verdicts:
+        say(f"Left open by a gateway that was killed: {verdict.message}")
+    with temporary_settings({PREFECT_API_URL: prefect.api_url}):
+        free_slots(verdict.labels for verdict in verdicts if verdict.closed)
 
 
 def crash_flow_runs(prefect: PrefectAt, say: Say) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from cli.failures import CommandFailedError
 from cli.prefect_server import PrefectServerError, prefect_server, tail, wait_until_up
@@ -56,7 +57,7 @@ def server_part(environment: dict[str, str], log: Path) -> Part:
 
 
 def gateway_part(data_dir: Path, models: Sequence[str], port: int) -> Part:
-    """The embedded gateway; started again it has the same address."""
+    """The embedded gateway. Port 0 is any; started again it has the one that it had."""
     launch = Launch(data_dir, ("--model", *models), STARTUP_S)
 
     @contextmanager
@@ -69,8 +70,9 @@ def gateway_part(data_dir: Path, models: Sequence[str], port: int) -> Part:
             close_stdin(process)
 
     def wait(process: Process) -> None:
+        nonlocal port
         try:
-            launch.wait_until_listening(process)
+            port = urlsplit(launch.wait_until_listening(process).base_url).port or port
         except LaunchError as error:
             raise PartError(str(error)) from error
 

@@ -33,7 +33,7 @@ class Plan:
         return [part for part in (self.server, self.gateway) if part is not None]
 
 
-def plan(models: Sequence[str], port: int | None, limit: int | None, say: Say) -> Plan:
+def plan(models: Sequence[str], port: int | None, gateway_port: int | None, limit: int | None, say: Say) -> Plan:
     """Look at what is named and what runs.
 
     Raises:
@@ -47,10 +47,10 @@ def plan(models: Sequence[str], port: int | None, limit: int | None, say: Say) -
     prefect = RunningUp(os.getpid(), configured or "", None)
     if configured is None:
         home = (PROJECT_DATA / "prefect").resolve()
-        environment = project_server_environment(home, _port(port))
+        environment = project_server_environment(home, _port(port, "--port", STANDARD_PORT))
         prefect = RunningUp(os.getpid(), environment["PREFECT_API_URL"], str(home))
         server = server_part(environment, PROJECT_DATA / "prefect-server.log")
-    gateway = _gateway(models, say)
+    gateway = _gateway(models, gateway_port, say)
     return Plan(prefect, server, gateway, worker_part(environment, limit, PROJECT_DATA / "worker.log"))
 
 
@@ -68,17 +68,18 @@ def _configured_prefect(port: int | None) -> str | None:
     return url
 
 
-def _port(wanted: int | None) -> int:
-    found = free_port(wanted or STANDARD_PORT)
-    if wanted is not None and found != wanted:
+def _port(wanted: int | None, flag: str, standard: int) -> int:
+    """The port that was asked for, else the standard one or, where that is taken, any other."""
+    found = free_port(standard if wanted is None else wanted)
+    if wanted and found != wanted:
         raise UsageError(
-            f"--port {wanted}: another program listens there; stop it, choose another port, or leave the option out "
+            f"{flag} {wanted}: another program listens there; stop it, choose another port, or leave the option out "
             "for one that is free"
         )
     return found
 
 
-def _gateway(models: Sequence[str], say: Say) -> Part | None:
+def _gateway(models: Sequence[str], port: int | None, say: Say) -> Part | None:
     """The gateway that is to be started; None where Whitney answers already."""
     from cli.endpoint import greet
     from whitney.errors import NoEndpointError
@@ -89,11 +90,16 @@ def _gateway(models: Sequence[str], say: Say) -> Part | None:
     except NoEndpointError:
         require_local_extra()
     else:
+        if port is not None:
+            raise UsageError(
+                f"--gateway-port {port}: Whitney is at {settings.base_url} already, so none is started; leave it out"
+            )
         asyncio.run(greet(settings, say))
         return None
+    port = _port(port, "--gateway-port", GATEWAY_PORT)
     import models as model_folders
     from gateway.launch import made
 
     for model in models:
         model_folders.resolve(model, progress=say)  # here, where the download's progress can be seen
-    return gateway_part(made(default_data_dir()), models, free_port(GATEWAY_PORT))
+    return gateway_part(made(default_data_dir()), models, port)

@@ -54,7 +54,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("arguments", "told"),
     [
         (["up", "--limit", "0"], "--limit 0: must be at least 1"),
-        (["up", "--port", "70000"], "--port 70000: a port is a number from 1 to 65535"),
+        (["up", "--port", "70000"], "--port 70000: a port is a number from 0 to 65535"),
         (["up", "--model", "llama-9"], "llama-9"),
         (["worker", "--limit", "0"], "--limit 0: must be at least 1"),
         (["worker"], "no Prefect server: start one with `whitney up`"),
@@ -73,7 +73,8 @@ def test_what_cannot_be_is_refused_in_a_line_and_nothing_is_started(
 def test_a_port_that_is_taken_is_named_with_what_to_do(unconfigured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        assert f"--port {port}: another program listens there; stop it" in refused(capsys, "up", "--port", str(port))
+        for flag in ("--port", "--gateway-port"):
+            assert f"{flag} {port}: another program listens there; stop it" in refused(capsys, "up", flag, str(port))
 
 
 def test_a_prefect_api_that_is_named_has_to_answer_and_leaves_no_port_to_choose(

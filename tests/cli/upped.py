@@ -26,6 +26,7 @@ from whitney.types import Session
 
 PATIENCE_S = 120.0
 LOOK_EVERY_S = 0.1
+ANY_PORT = ("--port", "0", "--gateway-port", "0")
 TRAINING = """
 algorithm = "sft"
 cycles = {cycles}
@@ -150,7 +151,7 @@ def start_up(folder: Path, *arguments: str) -> Upped:
     """Start it, and do not wait."""
     with (folder / "up.log").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cli", "up", "--model", "tiny", *arguments],
+            [sys.executable, "-m", "cli", "up", "--model", "tiny", *ANY_PORT, *arguments],
             cwd=folder,
             env=environment_of(folder),
             stdin=subprocess.DEVNULL,
