@@ -10,19 +10,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-MEASURED = (
-    "accuracy",
-    "greedy_accuracy",
-    "finished_fraction",
-    "loss",
-    "margin",
-    "preference_accuracy",
-)
-"""What an evaluation has as a number, beside pass@K."""
+from algorithms.readings import MEASURED, Reading
 
 RELATIONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -31,11 +22,12 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
+"""The longer ones first: a reader of text takes the first that fits."""
 
 _METRIC = r"(?:[A-Za-z0-9][\w-]*\.)?(?:eval|before)\.[a-z_]+(?:@[1-9][0-9]{0,5})?"
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _GATE = re.compile(
-    rf"\s*(?P<metric>{_METRIC})\s*(?P<relation>>=|<=|==|>|<)\s*"
+    rf"\s*(?P<metric>{_METRIC})\s*(?P<relation>{'|'.join(RELATIONS)})\s*"
     rf"(?:(?P<number>{_NUMBER})|(?:(?P<factor>{_NUMBER})\s*\*\s*)?(?P<bound>{_METRIC}))\s*"
 )
 GRAMMAR = (
@@ -77,19 +69,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A measured value, and its 95 % interval where it has one."""
-
-    value: float
-    interval: tuple[float, float] | None = None
-
-    def __str__(self) -> str:
-        low_high = "" if self.interval is None else " [{:.3g}, {:.3g}]".format(*self.interval)
-        return f"{self.value:.4g}{low_high}"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """Whether a gate has let through, in words: the value, the bound, and how sure either is."""
 
     passed: bool
@@ -111,39 +91,26 @@ def parse_gate(text: str) -> Gate:
     return Gate(_metric(metric), relation, float(factor or 1), _metric(bound))
 
 
-def judge(gate: Gate, read: Callable[[Metric], Reading | None]) -> Verdict:
+def judge(gate: Gate, read: Callable[[Metric], Reading | None]) -> Judgement:
     """Hold a gate to what `read` finds. What was not measured lets nothing through."""
-    for metric in gate.metrics:
-        if read(metric) is None:
-            return Verdict(False, f"{metric} was not measured")
-    value, limit, shown = read(gate.metric), gate.bound, ""
-    assert value is not None
+    value = read(gate.metric)
+    if value is None:
+        return Judgement(False, f"{gate.metric} was not measured")
+    limit, shown = gate.bound, ""
     if isinstance(limit, Metric):
         reference = read(limit)
-        assert reference is not None
+        if reference is None:
+            return Judgement(False, f"{limit} was not measured")
         factor = "" if gate.factor == 1 else f"{gate.factor:g} * "
         shown = f" = {factor}{limit} ({reference})"
         limit = gate.factor * reference.value
     passed = RELATIONS[gate.relation](value.value, limit)
     said = "is" if passed else "is not"
-    return Verdict(passed, f"{gate.metric} = {value} {said} {gate.relation} {limit:.4g}{shown}")
-
-
-def reading(evaluation: Mapping[str, Any] | None, name: str) -> Reading | None:
-    """A number of an evaluation's record, with its interval; None where it was not measured."""
-    if evaluation is None:
-        return None
-    value = evaluation.get(name, evaluation.get("pass_at", {}).get(name))
-    if value is None:
-        return None
-    interval = evaluation.get("intervals", {}).get(name)
-    return Reading(value, None if interval is None else (interval[0], interval[1]))
+    return Judgement(passed, f"{gate.metric} = {value} {said} {gate.relation} {limit:.4g}{shown}")
 
 
 def _metric(text: str) -> Metric:
     *stage, when, name = text.split(".")
     if name not in MEASURED and not name.startswith("pass@"):
         raise ValueError(f"{text}: no evaluation measures {name!r}; known: {', '.join(MEASURED)}, pass@K")
-    if "@" in name and not name.startswith("pass@"):
-        raise ValueError(f"{text}: only pass has an @; write pass@4, say")
     return Metric(stage[0] if stage else None, when, name)

@@ -142,7 +142,7 @@ in its prompt repeats it, and likes its strangest tokens most.""",
         f"""\
 `whitney run deployments/configs/pipeline.toml`, as it is shipped: SFT on two-digit addition, GRPO from there, and its
 result distilled (OPD) into a fresh student of half the rank, on the teacher's word alone. Held-out accuracy at
-temperature 1 on sums that no stage has seen in either order, four samples each, with its 95 % interval. *Kept* is the
+temperature 1 on sums that no stage has seen in either order, four samples each, with its 95% interval. *Kept* is the
 student's accuracy as a share of its teacher's. The goal: every stage adds to the one before, RL reaches at least
 {pipeline.LEAST_RL:.0%}, and the student keeps at least {pipeline.LEAST_KEPT:.0%}. `python -m benchmarks.pipeline`
 measures it.""",

@@ -2,7 +2,7 @@
 
 SFT on two-digit addition, RL from there, the result distilled into a fresh student of half the rank, all on
 SmolLM2-135M: deployments/configs/pipeline.toml, run as a whole on a gateway and a Prefect server of its own. Accuracy
-is the share of right replies at temperature 1 to held-out sums, the same for every stage, with the 95 % interval of
+is the share of right replies at temperature 1 to held-out sums, the same for every stage, with the 95% interval of
 `algorithms.intervals`.
 
 The goal: every stage adds to the one before, RL reaches 80 %, and the student keeps 90 % of its teacher.
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithms.gates import Reading, reading
+from algorithms.readings import Reading, reading
 from benchmarks.experiments import Experiment, Finding
 from benchmarks.surroundings import gateway_as_endpoint
 from benchmarks.training import STARTERS
@@ -77,7 +77,7 @@ def accuracy(stage: Mapping[str, Any], when: str = "after") -> Reading:
 
 def table(stages: Mapping[str, Mapping[str, Any]]) -> str:
     """A line a stage, and what the gates have said."""
-    lines = [f"  {'stage':<8}  {'held-out accuracy [95 %]':<46}  {'seconds':>7}  {'operations':>10}  {'tokens':>8}"]
+    lines = [f"  {'stage':<8}  {'held-out accuracy [95%]':<46}  {'seconds':>7}  {'operations':>10}  {'tokens':>8}"]
     for name, stage in stages.items():
         change = f"{accuracy(stage, 'before')} → {accuracy(stage)}"
         operations, tokens = (sum(stage[cost].values()) for cost in ("operations", "tokens"))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from algorithms.readings import reading
+from tasks.measured import gained, told
+
 
 def measurement(facts: Mapping[str, Any]) -> str:
     """A measurement as it is made, with when: "Held out, cycle 8: accuracy 54.2% [47, 61] …"."""
     when = str(facts["when"])
-    told = f"cycle {facts['cycle']}" if when.startswith("cycle-") else f"{when} training"
-    return f"Held out, {told}: {measured(facts)}"
+    after = f"cycle {facts['cycle']}" if when.startswith("cycle-") else f"{when} training"
+    return f"Held out, {after}: {measured(facts)}"
 
 
 def measured(evaluation: Mapping[str, Any]) -> str:
@@ -27,19 +30,17 @@ def measured(evaluation: Mapping[str, Any]) -> str:
         parts.append(f"loss {evaluation['loss']:.3f} nats per token")
     if evaluation.get("margin") is not None:
         positive = evaluation.get("preference_accuracy")
-        told = "" if positive is None else f" ({positive:.1%} of the pairs positive)"
-        parts.append(f"margin {evaluation['margin']:.3f}{told}")
+        pairs = "" if positive is None else f" ({positive:.1%} of the pairs positive)"
+        parts.append(f"margin {evaluation['margin']:.3f}{pairs}")
     return ", ".join(parts) or "nothing measured"
 
 
 def share(evaluation: Mapping[str, Any], name: str) -> str:
     """A share in percent, and its interval where one is known: "54.2% [47, 61]"."""
-    value = evaluation["pass_at"][name] if name.startswith("pass@") else evaluation[name]
-    ends = evaluation.get("intervals", {}).get(name)
-    return f"{value:.1%}" + (f" [{100 * ends[0]:.0f}, {100 * ends[1]:.0f}]" if ends else "")
+    return told(name, reading(evaluation, name))
 
 
-def gained(gain: Mapping[str, Any]) -> str:
+def gain_told(gain: Mapping[str, Any]) -> str:
     """What accuracy has gained: "+41.2 points [33, 48], compared prompt by prompt"."""
-    low, high = (100 * end for end in gain["interval"])
-    return f"{100 * gain['gain']:+.1f} points [{low:.0f}, {high:.0f}], compared prompt by prompt"
+    points, interval = gained(gain)
+    return f"{points} {interval}, compared prompt by prompt"

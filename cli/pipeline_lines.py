@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cli.columns import columns
-from cli.measured import share
+from tasks.measured import headline
 
 Facts = Mapping[str, Any]
 
-HEAD = ("STAGE", "ALGORITHM", "HELD OUT, BEFORE → AFTER (95 %)", "OPERATIONS", "TOKENS", "SECONDS", "ADAPTER")
+HEAD = ("STAGE", "ALGORITHM", "HELD OUT, BEFORE → AFTER [95%]", "OPERATIONS", "TOKENS", "SECONDS", "ADAPTER")
 
 
 def pipeline_told(facts: Facts) -> str:
@@ -46,17 +46,11 @@ def outcome_lines(outcomes: Sequence[Facts]) -> list[str]:
 
 
 def before_and_after(outcome: Facts) -> str:
-    """A stage's measurements in a few words, of the kind that both have: accuracy, else margin or loss."""
-    before, after = (outcome.get(f"evaluation_{when}") or {} for when in ("before", "after"))
-    for name, told in (("accuracy", share), ("margin", _number), ("loss", _number)):
-        if after.get(name) is not None:
-            first = "–" if before.get(name) is None else told(before, name)
-            return f"{name} {first} → {told(after, name)}"
-    return "not measured"
-
-
-def _number(evaluation: Facts, name: str) -> str:
-    return f"{evaluation[name]:.3f}"
+    """A stage's measurements in a few words."""
+    if (found := headline(outcome.get("evaluation_before"), outcome.get("evaluation_after"))) is None:
+        return "not measured"
+    name, before, after = found
+    return f"{name} {before} → {after}"
 
 
 def _row(outcome: Facts) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
 from cli.interrupts import run_until_interrupted
-from cli.measured import gained, measured
+from cli.measured import gain_told, measured
 from cli.pipeline_lines import gate_lines, outcome_lines
 from cli.prefect_server import is_up
 from cli.prefect_setup import flow_run_page
@@ -133,7 +133,7 @@ def _learned(summary: dict[str, Any]) -> Iterator[str]:
         if evaluation := summary.get(f"evaluation_{when}"):
             yield f"Held out {when + ':':<8} {measured(evaluation)}"
     if gain := summary.get("accuracy_gain"):
-        yield f"Gain:      {gained(gain)}"
+        yield f"Gain:      {gain_told(gain)}"
 
 
 def _bill(summary: dict[str, Any]) -> Iterator[str]:

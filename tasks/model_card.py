@@ -12,19 +12,10 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from models.origin import is_local, origin, public_name
+from tasks.measured import rows
 from tasks.serving import Serving, how_to_use
 
 Record = Mapping[str, Any]
-
-MEASURED = {
-    "accuracy": "accuracy, sampled",
-    "greedy_accuracy": "accuracy, greedy",
-    "finished_fraction": "replies that ended by themselves",
-    "loss": "loss, nats per token",
-    "margin": "margin of the pairs",
-    "preference_accuracy": "pairs whose margin is positive",
-}
-SHARES = {"accuracy", "greedy_accuracy", "finished_fraction", "preference_accuracy"}
 
 
 def model_card(record: Record, summary: Record, serving: Serving) -> str:
@@ -75,13 +66,8 @@ def _front_matter(record: Record, serving: Serving) -> str:
 
 
 def _measured(record: Record, summary: Record) -> str:
-    before, after = summary.get("evaluation_before") or {}, summary.get("evaluation_after") or {}
-    names = {**MEASURED, **{key: key for key in after.get("pass_at") or {}}}
-    lines = [
-        f"| {label} | {_number(key, before)} | {_number(key, after)} |"
-        for key, label in names.items()
-        if _value(key, before) is not None or _value(key, after) is not None
-    ]
+    after = summary.get("evaluation_after") or {}
+    lines = [f"| {' | '.join(row)} |" for row in rows(summary.get("evaluation_before"), after)]
     if not lines:
         return "Nothing: the run had no held-out evaluation. How good it is, is not known."
     config = record["config"]
@@ -90,7 +76,7 @@ def _measured(record: Record, summary: Record) -> str:
     samples = (
         f"{after.get('samples')} {'sample' if after.get('samples') == 1 else 'samples'} of each at temperature "
         f"{after.get('temperature')}"
-        f"{', with 95 % intervals' if after.get('intervals') else ''}.{judge}"
+        f"{', with 95% intervals' if after.get('intervals') else ''}.{judge}"
     )
     limits = (
         f"On {after.get('prompts')} prompts of the same data, which were not trained on"
@@ -99,21 +85,6 @@ def _measured(record: Record, summary: Record) -> str:
         "safe than its base."
     )
     return "\n".join(["| held out | before training | after |", "|---|---|---|", *lines, "", limits])
-
-
-def _value(key: str, evaluation: Record) -> float | None:
-    found: float | None = evaluation.get(key, (evaluation.get("pass_at") or {}).get(key))
-    return found
-
-
-def _number(key: str, evaluation: Record) -> str:
-    value = _value(key, evaluation)
-    if value is None:
-        return "–"
-    if key not in SHARES and not key.startswith("pass@"):
-        return f"{value:.4g}"
-    low_high = (evaluation.get("intervals") or {}).get(key)
-    return f"{value:.1%}" + (f" ({low_high[0]:.1%} to {low_high[1]:.1%})" if low_high else "")
 
 
 def _training(record: Record, summary: Record) -> Iterator[tuple[str, str]]:

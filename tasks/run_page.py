@@ -7,6 +7,7 @@ from typing import Any
 
 from tasks.curve import Row, finite, image, line_chart_svg
 from tasks.glossary import explain
+from tasks.measured import gained, rows
 
 CHARTS = (
     ("Reward by cycle", ("reward_mean", "reward_max", "best_reward")),
@@ -88,44 +89,18 @@ def _flat(evaluation: Row) -> dict[str, Any]:
 
 def _before_after(summary: Row) -> str:
     """A row for each number of the held-out evaluations; nothing when there was none."""
-    before, after = ({**one, **one.get("pass_at", {})} for one in _ends(summary))
-    names = {
-        "accuracy": "accuracy, sampled",
-        "greedy_accuracy": "accuracy, greedy",
-        **{name: f"{name}, sampled" for name in (*before, *after) if name.startswith("pass@")},
-        "finished_fraction": "replies that ended by themselves",
-        "loss": "loss, nats per token",
-        "margin": "margin of the pairs",
-        "preference_accuracy": "pairs whose margin is positive",
-    }
-    lines = [
-        f"| {label} | {_measured(before, key)} | {_measured(after, key)} |"
-        for key, label in names.items()
-        if finite(before.get(key)) or finite(after.get(key))
-    ]
+    measured = rows(summary.get("evaluation_before"), summary.get("evaluation_after"))
+    lines = [f"| {' | '.join(row)} |" for row in measured]
     if not lines:
         return ""
     return "\n".join(["| held out, 95% interval | before | after |", "|---|---|---|", *lines]) + _gain(summary)
 
 
-def _ends(summary: Row) -> tuple[Row, Row]:
-    return summary.get("evaluation_before") or {}, summary.get("evaluation_after") or {}
-
-
-def _measured(evaluation: Row, key: str) -> str:
-    """A number, a share in percent, with the interval that it has."""
-    value, ends = evaluation.get(key), evaluation.get("intervals", {}).get(key)
-    if not finite(value) or key in ("loss", "margin"):
-        return _number(value)
-    return f"{value:.1%}" + (f" [{100 * ends[0]:.0f}, {100 * ends[1]:.0f}]" if ends else "")
-
-
 def _gain(summary: Row) -> str:
-    gain = summary.get("accuracy_gain")
-    if not gain:
+    if not (gain := summary.get("accuracy_gain")):
         return ""
-    low, high = (100 * end for end in gain["interval"])
-    return f"\n\nAccuracy, compared prompt by prompt: **{100 * gain['gain']:+.1f} points** [{low:.0f}, {high:.0f}]"
+    points, interval = gained(gain)
+    return f"\n\nAccuracy, compared prompt by prompt: **{points}** {interval}"
 
 
 def _ending(summary: Row) -> str:

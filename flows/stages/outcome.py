@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from algorithms.gates import Metric, Reading, Verdict, judge, parse_gate, reading
+from algorithms.gates import Metric, judge, parse_gate
+from algorithms.readings import Reading, reading
 from flows.checks.drift import fingerprint
 from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.config.stages import stage_config
@@ -98,6 +99,6 @@ def judged(stage: StageConfig, outcome: StageOutcome, earlier: Mapping[str, Stag
         of = outcome if metric.stage in (None, stage.name) else earlier[str(metric.stage)]
         return reading(of.evaluation_after if metric.when == "eval" else of.evaluation_before, metric.name)
 
-    verdict: Verdict = judge(parse_gate(stage.require), read)
-    gate = GateOutcome(require=stage.require, on_fail=stage.on_fail, passed=verdict.passed, message=verdict.message)
+    found = judge(parse_gate(stage.require), read)
+    gate = GateOutcome(require=stage.require, on_fail=stage.on_fail, passed=found.passed, message=found.message)
     return outcome.model_copy(update={"gate": gate})

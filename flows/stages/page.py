@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from algorithms.gates import Reading, reading
+from algorithms.readings import reading
 from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.stages.outcome import Evaluation, GateOutcome, StageOutcome
 from tasks.curve import image, line_chart_svg
+from tasks.measured import headline
 
-SHOWN = ("accuracy", "greedy_accuracy", "loss", "margin")
-"""Of what is measured, in this order the first that a stage has is in its row."""
-
-TITLE = "Held-out accuracy after each stage, with 95 % intervals"
+TITLE = "Held-out accuracy after each stage, with 95% intervals"
 Link = Callable[[str], str | None]
 """A flow run's page by its id, where there is a UI."""
 
@@ -44,7 +42,7 @@ def pipeline_markdown(
 
 
 def _head() -> tuple[str, str]:
-    names = ("stage", "algorithm", "held out, before → after [95 %]", "gate", "operations", "tokens", "seconds")
+    names = ("stage", "algorithm", "held out, before → after [95%]", "gate", "operations", "tokens", "seconds")
     return f"| {' | '.join(names)} |", "|" + "---|" * len(names)
 
 
@@ -59,29 +57,20 @@ def _row(stage: StageConfig, number: int, outcome: StageOutcome | None, ended: s
             f"{number} {named}",
             outcome.algorithm,
             _measured(outcome.evaluation_before, outcome.evaluation_after),
-            _verdict(outcome.gate),
+            _gate(outcome.gate),
             *(f"{figure:,}" for figure in cost),
         ]
     return f"| {' | '.join(_cell(cell) for cell in cells)} |"
 
 
 def _measured(before: Evaluation | None, after: Evaluation | None) -> str:
-    for name in SHOWN:
-        if (last := reading(after, name)) is not None:
-            first = reading(before, name)
-            return f"{name} {_told(name, first) if first else '–'} → **{_told(name, last)}**"
-    return "not measured"
+    if (found := headline(before, after)) is None:
+        return "not measured"
+    name, first, last = found
+    return f"{name} {first} → **{last}**"
 
 
-def _told(name: str, number: Reading) -> str:
-    """A share in percent, another number as it is."""
-    if "accuracy" not in name:
-        return str(number)
-    low_high = "" if number.interval is None else " [{:.1f}, {:.1f}]".format(*(100 * end for end in number.interval))
-    return f"{100 * number.value:.1f} %{low_high}"
-
-
-def _verdict(gate: GateOutcome | None) -> str:
+def _gate(gate: GateOutcome | None) -> str:
     if gate is None:
         return ""
     return "passed" if gate.passed else f"**failed** ({gate.on_fail})"

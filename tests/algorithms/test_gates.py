@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from algorithms.gates import Gate, Metric, Reading, judge, parse_gate, reading
+from algorithms.gates import Gate, Metric, judge, parse_gate
+from algorithms.readings import Reading, reading
 
 ACCURACY = Metric(None, "eval", "accuracy")
 

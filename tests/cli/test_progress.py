@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from cli.measured import gained, measured
+from cli.measured import gain_told, measured
 from cli.progress import RunProgress, headline
 from tasks.events import Event
 
@@ -161,5 +161,5 @@ def test_a_measurement_between_blocks_is_told_with_its_cycle_and_how_sure_one_ca
 
 
 def test_a_gain_is_told_in_points_and_may_be_none() -> None:
-    assert gained({"gain": 0.412, "interval": (0.33, 0.48)}) == "+41.2 points [33, 48], compared prompt by prompt"
-    assert gained({"gain": -0.05, "interval": (-0.2, 0.1)}).startswith("-5.0 points [-20, 10],")
+    assert gain_told({"gain": 0.412, "interval": (0.33, 0.48)}) == "+41.2 points [33, 48], compared prompt by prompt"
+    assert gain_told({"gain": -0.05, "interval": (-0.2, 0.1)}).startswith("-5.0 points [-20, 10],")

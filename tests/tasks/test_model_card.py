@@ -100,8 +100,8 @@ def test_the_card_is_one_of_the_hubs() -> None:
 def test_it_says_what_was_trained_how_and_how_good_it_is() -> None:
     text = model_card(record(), SUMMARY, serving())
     for said in (
-        "| accuracy, sampled | 12.0% | 93.0% (90.0% to 95.0%) |",
-        "| pass@4 | – | 98.0% |",
+        "| accuracy, sampled | 12.0% | 93.0% [90, 95] |",
+        "| pass@4, sampled | – | 98.0% |",
         "On 81 prompts of the same data, which were not trained on; 4 samples of each at temperature 1.0",
         "judged by `number`. Nothing else was measured",
         "| data | addition-1digit: 59 training examples, 22 held out; by hash |",
