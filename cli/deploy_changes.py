@@ -15,12 +15,12 @@ from cli.failures import UsageError
 from deployments.automations import alerts, automate, zombies
 from deployments.changes import Change
 from deployments.ground import make_credentials, make_credentials_type, make_session_limit, make_work_pool
+from deployments.names import REAPER
 from deployments.prefect_file import Entry, shipped
 from deployments.register import ENVIRONMENT, find, register
 from deployments.results import make_result_storage
 from whitney.settings import resolve_settings
 
-REAPER = "reap/reap"
 BLOCK_NAME = re.compile(r"[a-z0-9-]+")
 NO_ALERTS = "without --notify TYPE/NAME nobody is told"
 

@@ -26,7 +26,8 @@ def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
         UsageError: the name or the schedule cannot be used.
         ConfigError, DataError, RenderingError, ModelError: as `whitney run`.
     """
-    from deployments.prefect_file import SESSION_LIMIT, Entry, shipped
+    from deployments.names import SESSION_LIMIT
+    from deployments.prefect_file import Entry, shipped
     from flows.load_config import load_config
 
     algorithm, config = load_config(path, overrides)

@@ -8,11 +8,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from cli.finding import Finding
+from deployments.names import REAPER, SESSION_LIMIT, WORK_POOL
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
-REAPER = "reap/reap"
 MISSING = "not there; needed for deployments only, and `whitney deploy` and `whitney up` make what they need"
 
 
@@ -53,8 +53,6 @@ def _on_the_server() -> Iterator[Finding]:
 
 
 def _work_pool(api: SyncPrefectClient) -> Finding:
-    from deployments.prefect_file import WORK_POOL
-
     pool = api.read_work_pool(WORK_POOL)
     if pool.is_paused:
         advice = f"nothing is started: `prefect work-pool resume {WORK_POOL}`"
@@ -64,8 +62,6 @@ def _work_pool(api: SyncPrefectClient) -> Finding:
 
 def _worker(api: SyncPrefectClient) -> Finding:
     from prefect.client.schemas.objects import WorkerStatus
-
-    from deployments.prefect_file import WORK_POOL
 
     workers = api.read_workers_for_work_pool(WORK_POOL)
     online = [worker.name for worker in workers if worker.status == WorkerStatus.ONLINE]
@@ -97,8 +93,6 @@ def _reaper(api: SyncPrefectClient) -> Finding:
 
 
 def _session_limit(api: SyncPrefectClient) -> Finding:
-    from deployments.prefect_file import SESSION_LIMIT
-
     limit = api.read_global_concurrency_limit_by_name(SESSION_LIMIT)
     return Finding("ok", "session limit", f"{SESSION_LIMIT}: {limit.limit} at once, {limit.active_slots} taken")
 

@@ -19,6 +19,7 @@ from cli.up_left import close_sessions, crash_flow_runs
 from cli.up_notice import RunningUp
 from cli.up_plan import Plan, plan
 from cli.up_signals import Signals
+from deployments.names import WORK_POOL
 from whitney.settings import resolve_settings
 
 MODELS = ("tiny", "smollm2-135m-instruct")
@@ -148,7 +149,7 @@ def _announced(prefect: RunningUp) -> Iterator[None]:
 def _say_what_is_up(planned: Plan, say: Say, *, deployed: bool) -> None:
     say(f"Prefect   {planned.prefect.prefect_api_url.removesuffix('/api')}")
     say(f"Whitney   {resolve_settings().base_url}")
-    say("Worker    of work pool whitney")
+    say(f"Worker    of work pool {WORK_POOL}")
     say(f"Logs      {', '.join(str(part.log) for part in (*planned.services, planned.worker))}")
     if not deployed:
         say("Next, in another terminal, in this folder: whitney deploy")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cli.run_data import PrefectAt, lives
 from cli.terminal import Say
-from cli.worker import POOL
+from deployments.names import WORK_POOL
 from whitney.settings import WhitneySettings
 
 CLOSING_S = 20.0
@@ -50,7 +50,7 @@ def crash_flow_runs(prefect: PrefectAt, say: Say) -> None:
     at_work = FlowRunFilter.model_validate(
         {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}, "deployment_id": {"is_null_": False}}
     )
-    pool = WorkPoolFilter.model_validate({"name": {"any_": [POOL]}})
+    pool = WorkPoolFilter.model_validate({"name": {"any_": [WORK_POOL]}})
     with temporary_settings({PREFECT_API_URL: prefect.api_url}), get_client(sync_client=True) as api:
         for run in api.read_flow_runs(flow_run_filter=at_work, work_pool_filter=pool):
             if not _has_a_process(run.infrastructure_pid):

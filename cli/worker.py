@@ -12,11 +12,11 @@ from cyclopts import Parameter
 
 from cli.failures import CommandFailedError, UsageError
 from cli.prefect_setup import configure
+from deployments.names import HEARTBEAT, WORK_POOL
 
 if TYPE_CHECKING:
     from cli.orderly_worker import OrderlyWorker
 
-POOL = "whitney"
 CLOSING_S = 25.0
 """How long a flow run has to cancel its runs and close its session (20 s at most), before it is killed."""
 
@@ -26,8 +26,7 @@ HOOKS_S = 25.0
 READY = "whitney worker is ready"
 
 SETTINGS = {
-    # A flow run that is no more heard of is then taken for dead, by an automation of `whitney deploy`. Prefect's least.
-    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    **HEARTBEAT,
     "PREFECT_WORKER_QUERY_SECONDS": "5",
 }
 """Environment of the worker and of its flow runs, where it says nothing else."""
@@ -35,7 +34,7 @@ SETTINGS = {
 
 def worker(
     *,
-    pool: str = POOL,
+    pool: str = WORK_POOL,
     limit: Annotated[int | None, Parameter(name=("--limit", "-l"))] = None,
     name: str | None = None,
 ) -> int:

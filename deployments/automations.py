@@ -16,7 +16,7 @@ from prefect.events.actions import ChangeFlowRunState, SendNotification
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 
 from deployments.changes import Change
-from deployments.prefect_file import TAG
+from deployments.names import TAG
 from tasks.verdicts import LEFT_OPEN
 
 SILENCE = timedelta(seconds=120)

@@ -9,7 +9,7 @@ from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalC
 from prefect.exceptions import ObjectNotFound
 
 from deployments.changes import Change, Verb
-from deployments.prefect_file import SESSION_LIMIT, WORK_POOL
+from deployments.names import SESSION_LIMIT, WORK_POOL
 from tasks.credentials import WhitneyCredentials
 from whitney.settings import WhitneySettings
 

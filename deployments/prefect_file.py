@@ -12,17 +12,9 @@ from prefect.client.schemas.objects import ConcurrencyLimitStrategy
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from pydantic import BaseModel, ConfigDict, Field
 
+from deployments.names import HEARTBEAT, TAG, WORK_POOL
+
 PREFECT_FILE = Path(__file__).with_name("prefect.yaml")
-
-TAG = "whitney"
-"""Of everything that is deployed; automations find runs by it."""
-
-WORK_POOL = "whitney"
-SESSION_LIMIT = "whitney-sessions"
-"""Prefect global concurrency limit: sessions that are open at once, whoever runs."""
-
-HEARTBEAT = {"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}}
-"""Job variables: a run is heard of every so many seconds."""
 
 
 class Part(BaseModel):
@@ -65,7 +57,7 @@ class Pool(Part):
     """The work pool whose workers run it, and what they put over the pool's own job template."""
 
     name: str = WORK_POOL
-    job_variables: dict[str, Any] = HEARTBEAT
+    job_variables: dict[str, Any] = {"env": HEARTBEAT}
 
 
 class Entry(Part):

@@ -11,7 +11,7 @@ import pytest
 from upped import Upped, no_process_is_left, statuses_in_the_ledger, whitney_up, write_training
 
 from cli.app import run_command
-from deployments.prefect_file import WORK_POOL
+from deployments.names import WORK_POOL
 
 
 @pytest.fixture(scope="module")

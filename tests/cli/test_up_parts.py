@@ -27,8 +27,7 @@ from cli.prefect_server import PrefectServerError, prefect_server, project_serve
 from cli.up_keeper import RESTARTS, Kept, keep
 from cli.up_notice import RunningUp
 from cli.up_parts import Part, Process
-from cli.worker import CLOSING_S, HOOKS_S, POOL
-from deployments.prefect_file import WORK_POOL
+from cli.worker import CLOSING_S, HOOKS_S
 from flows.closing import DEADLINE_S
 
 
@@ -129,7 +128,6 @@ def test_two_servers_never_share_a_database(unconfigured: Path) -> None:
 
 def test_the_worker_gives_a_run_longer_than_it_needs_to_close_its_session() -> None:
     assert min(CLOSING_S, HOOKS_S) > DEADLINE_S
-    assert POOL == WORK_POOL
 
 
 def part(*codes: str) -> Part:

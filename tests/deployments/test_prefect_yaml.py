@@ -24,7 +24,8 @@ from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.states import Cancelled
 
 from cli.app import run_command
-from deployments.prefect_file import HEARTBEAT, PREFECT_FILE, SESSION_LIMIT, Entry, shipped
+from deployments.names import HEARTBEAT, SESSION_LIMIT
+from deployments.prefect_file import PREFECT_FILE, Entry, shipped
 from flows.config.pipeline import PipelineConfig
 from flows.load_config import load_config
 from gateway.launch import GatewayProcess
@@ -59,7 +60,9 @@ def test_a_shipped_deployment_is_whole(entry: Entry) -> None:
     assert entry.tags == ["whitney"]
     assert entry.work_pool.name == "whitney"
     assert entry.concurrency_limit is not None, "what becomes of overlapping runs is said"
-    assert entry.work_pool.job_variables == HEARTBEAT, "zombies are found by the silence that this makes audible"
+    assert entry.work_pool.job_variables == {"env": HEARTBEAT}, (
+        "zombies are found by the silence that this makes audible"
+    )
     assert entry.schedules
     for schedule in entry.schedules:
         assert schedule.schedule().active == (entry.name == "reap"), "nothing that trains bills unasked"
