@@ -12,7 +12,7 @@ from cli.failures import UsageError
 from cli.find_run import find_run
 from cli.run_files import TABLE, read_json
 from cli.run_lineage import RESTORE, RunLineage
-from flows.config.pipeline import StageConfig
+from flows.config.pipeline import PIPELINE, StageConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class PipelineLineage:
         """The same for machines."""
         return {
             "run_folder": str(self.folder),
-            "algorithm": "pipeline",
+            "algorithm": PIPELINE,
             "flow_run_id": self.flow_run_id,
             "unbroken": not self.wrong,
             "stages": [

@@ -22,10 +22,8 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import AwaitingRetry
 
+from tasks.prefect_server import PAGE
 from whitney.labels import PROCESS
-
-PAGE = 200
-"""The most flow runs that Prefect answers with at once."""
 
 
 async def reopen_failed_stages() -> None:

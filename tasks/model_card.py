@@ -12,6 +12,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from models.origin import is_local, origin, public_name
+from tasks.markdown import cell
 from tasks.measured import rows
 from tasks.serving import Serving, how_to_use
 
@@ -153,5 +154,5 @@ def _public(value: Any) -> Any:
 
 
 def _table(rows: Iterator[tuple[str, str]]) -> str:
-    lines = [f"| {key} | {value.replace('|', chr(92) + '|')} |" for key, value in rows if value]
+    lines = [f"| {key} | {cell(value)} |" for key, value in rows if value]
     return "\n".join(["| | |", "|---|---|", *lines])

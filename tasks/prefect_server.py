@@ -1,4 +1,4 @@
-"""Settings for the Prefect servers that this project starts: `whitney demo`, tests, benchmarks.
+"""Settings for the Prefect servers that this project starts: `whitney up`, `demo`, `run`, tests, benchmarks.
 
 On SQLite, Prefect's server writes every task run's event in a transaction of its own. A subflow that is created while
 one of them commits is refused (its read snapshot is stale: 503), and the client tries again after about 2 s. Measured
@@ -21,3 +21,6 @@ SERVER_SETTINGS = {
     "DO_NOT_TRACK": "1",
 }
 """Environment of a server process, set before Prefect is imported in it."""
+
+PAGE = 200
+"""The most flow runs that a Prefect server answers with at once."""

@@ -40,6 +40,8 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun, StateType
 
+from tasks.markdown import cell
+from tasks.prefect_server import PAGE
 from tasks.slots import free_slots
 from whitney.heartbeat import pause_s
 from whitney.labels import FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN, attempt_of
@@ -56,8 +58,6 @@ DEADLINE_S = 120.0
 CLOSED, LEFT_OPEN, WOULD_CLOSE, SPARED = "closed", "left open", "would be closed", "spared"
 
 LISTING_S = 30.0
-PREFECT_PAGE = 200
-"""The most flow runs that Prefect answers with at once."""
 
 Owners = Mapping[str, FlowRun]
 """Flow runs by their id; those that Prefect does not know are not in it."""
@@ -117,7 +117,7 @@ class Reaped:
     def markdown(self) -> str:
         """The report, as Prefect shows it."""
         rows = [
-            " | ".join(["", one.session.session_id, *map(_cell, (one.flow_run, one.outcome, one.why, one.said)), ""])
+            " | ".join(["", one.session.session_id, *map(cell, (one.flow_run, one.outcome, one.why, one.said)), ""])
             for one in self.findings
         ]
         head = ["| session | flow run | outcome | why | verdict |", "|---|---|---|---|---|"]
@@ -224,9 +224,9 @@ def ask_prefect(flow_run_ids: Iterable[str]) -> Owners:
     ids = sorted(filter(None, map(_uuid, flow_run_ids)))
     found: dict[str, FlowRun] = {}
     with get_client(sync_client=True) as api:
-        for start in range(0, len(ids), PREFECT_PAGE):
-            page = FlowRunFilter(id=FlowRunFilterId(any_=ids[start : start + PREFECT_PAGE]))
-            runs = api.read_flow_runs(flow_run_filter=page, limit=PREFECT_PAGE)
+        for start in range(0, len(ids), PAGE):
+            page = FlowRunFilter(id=FlowRunFilterId(any_=ids[start : start + PAGE]))
+            runs = api.read_flow_runs(flow_run_filter=page, limit=PAGE)
             found |= {str(run.id): run for run in runs}
     return found
 
@@ -247,11 +247,6 @@ def _owners(sessions: list[Session], owners_of: Callable[[set[str]], Owners] | N
 def _bound_s(session: Session, silence_s: float) -> float:
     """The silence that ends a session. Shorter than the pause between two beats it would end healthy ones."""
     return max(silence_s, 2 * pause_s(session.ttl_s))
-
-
-def _cell(text: str) -> str:
-    """Text in a table of markdown: a label may hold anything."""
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _uuid(text: str) -> UUID | None:

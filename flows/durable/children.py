@@ -16,9 +16,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 
 from flows.config import ConfigError
-
-PAGE = 200
-"""The most flow runs that Prefect answers with at once."""
+from tasks.prefect_server import PAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from algorithms.readings import reading
 from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.stages.outcome import Evaluation, GateOutcome, StageOutcome
 from tasks.curve import image, line_chart_svg
+from tasks.markdown import cell
 from tasks.measured import headline
 
 TITLE = "Held-out accuracy after each stage, with 95% intervals"
@@ -60,7 +61,7 @@ def _row(stage: StageConfig, number: int, outcome: StageOutcome | None, ended: s
             _gate(outcome.gate),
             *(f"{figure:,}" for figure in cost),
         ]
-    return f"| {' | '.join(_cell(cell) for cell in cells)} |"
+    return f"| {' | '.join(cell(one) for one in cells)} |"
 
 
 def _measured(before: Evaluation | None, after: Evaluation | None) -> str:
@@ -99,8 +100,3 @@ def _left(outcomes: Sequence[StageOutcome]) -> Iterator[str]:
         for outcome in outcomes
     ]
     yield from ("\n".join(part) for part in (gates, lines) if part)
-
-
-def _cell(text: str) -> str:
-    """Text in a table of markdown: a message may hold anything."""
-    return " ".join(text.split()).replace("|", "\\|")
