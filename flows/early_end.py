@@ -5,6 +5,9 @@ from __future__ import annotations
 from prefect import State
 from prefect.states import Cancelled, Completed
 
+SKIPPED = "Skipped"
+"""Name of the state of a run that was not needed."""
+
 
 class EarlyEnd(Exception):  # noqa: N818 - no error: it is raised through whatever has been opened so far
     """Raised to end the flow run in `state`; the decorators of `flows.lifecycle` hand that to Prefect."""
@@ -31,7 +34,3 @@ class SkippedError(EarlyEnd):
     def state(self) -> State[None]:
         """Completed, named "Skipped", with the reason."""
         return Completed(name=SKIPPED, message=str(self))
-
-
-SKIPPED = "Skipped"
-"""Name of the state of a run that was not needed."""

@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from prefect import flow as prefect_flow
-from prefect.flows import Flow
+from prefect.flows import Flow, FlowStateHook
 from prefect.runtime import flow_run as current_flow_run
 
 from flows.closing import close_sessions_of_flow_run, close_sessions_of_tree
@@ -40,18 +40,7 @@ def training_flow(name: str) -> FlowDecorator:
     """
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, Coroutine[Any, Any, R]]:
-        made = prefect_flow(
-            name=name,
-            flow_run_name=_configured_name,
-            retries=0,
-            persist_result=True,
-            result_serializer="json",
-            on_failure=[close_sessions_of_flow_run],
-            on_crashed=[close_sessions_of_flow_run],
-            on_cancellation=[close_sessions_of_flow_run],
-        )(function)
-        made.fn = _ending_early(function)  # as in `composite_flow`
-        return made
+        return _guarded(name, function, _ending_early(function), close=close_sessions_of_flow_run, persist=True)
 
     return decorate
 
@@ -64,25 +53,40 @@ def composite_flow(name: str) -> FlowDecorator:
     """
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, Coroutine[Any, Any, R]]:
+        ending = _ending_early(function)
+
         @wraps(function)
         async def reopening(*args: P.args, **kwargs: P.kwargs) -> R:
             await reopen_failed_stages()
-            return await _ending_early(function)(*args, **kwargs)
+            return await ending(*args, **kwargs)
 
-        made = prefect_flow(
-            name=name,
-            flow_run_name=_configured_name,
-            retries=0,
-            persist_result=False,
-            on_failure=[close_sessions_of_tree],
-            on_crashed=[close_sessions_of_tree],
-            on_cancellation=[close_sessions_of_tree],
-        )(function)
-        # Behind Prefect's back: a flow is found again by the file of its function, which is not this one.
-        made.fn = reopening
-        return made
+        return _guarded(name, function, reopening, close=close_sessions_of_tree, persist=False)
 
     return decorate
+
+
+def _guarded(
+    name: str,
+    function: Callable[P, Coroutine[Any, Any, R]],
+    body: Callable[P, Coroutine[Any, Any, R]],
+    *,
+    close: FlowStateHook[..., Any],
+    persist: bool,
+) -> Flow[P, Coroutine[Any, Any, R]]:
+    """The flow of `function`, which runs `body`; `close` is its hook on every way it can end badly."""
+    made = prefect_flow(
+        name=name,
+        flow_run_name=_configured_name,
+        retries=0,
+        persist_result=persist,
+        result_serializer="json" if persist else None,
+        on_failure=[close],
+        on_crashed=[close],
+        on_cancellation=[close],
+    )(function)
+    # Behind Prefect's back: a flow is found again by the file of its function, which is not this one.
+    made.fn = body
+    return made
 
 
 def _ending_early(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:

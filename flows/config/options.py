@@ -22,6 +22,11 @@ class ApprovalConfig(Section):
         24.0, description="Hours to wait for an answer; then the run fails, with nothing allocated."
     )
 
+    @property
+    def timeout_s(self) -> float:
+        """The same in seconds."""
+        return self.timeout_hours * 3600
+
 
 class StopConfig(Section):
     """When to stop before the last cycle. Looked at where a block ends, because that is where weights are saved."""

@@ -10,8 +10,6 @@ from flows.checks.prepared import Prepared
 from flows.config import ApprovalConfig
 from flows.person import ask_person
 
-HOUR_S = 3600.0
-
 
 async def approve(inputs: Prepared) -> None:
     """Wait for a person's word where a training run plans more operations than its configuration lets pass.
@@ -27,7 +25,7 @@ async def approve(inputs: Prepared) -> None:
 async def ask_if_large(approval: ApprovalConfig, operations: Counter[str], plan: Mapping[str, object]) -> None:
     """Ask where `operations` are more than `approval.above_operations`.
 
-    Another plan is another question: who goes on with a changed configuration is asked again.
+    A plan of another size is another question: whoever makes a run longer is asked again.
 
     Args:
         approval: when to ask, and how long to wait.
@@ -40,7 +38,7 @@ async def ask_if_large(approval: ApprovalConfig, operations: Counter[str], plan:
     above, planned = approval.above_operations, operations.total()
     if above is not None and planned > above:
         question = question_about(plan, operations, above)
-        await ask_person(f"approval-{planned}", question, timeout_s=approval.timeout_hours * HOUR_S)
+        await ask_person(f"approval-{planned}", question, timeout_s=approval.timeout_s)
 
 
 def plan_of(inputs: Prepared) -> dict[str, object]:

@@ -60,7 +60,7 @@ async def begin_pipeline(config: PipelineConfig, recorded: Sequence[StageOutcome
         prepared = await prepare_stages(config, {*finished, *(outcome.stage for outcome in recorded)})
         goes_on = before.get("stages") == now["stages"]
         now["fingerprint"] = before["fingerprint"] if goes_on else whole_fingerprint(config, prepared)
-        await _say_no(config, prepared, now, goes_on=goes_on)
+        await _ask_leave(config, prepared, now, goes_on=goes_on)
         # Only now: whoever was asked in this process is in another attempt than before.
         process = PipelineProcess(flow_run.id, flow_run.run_count, f"{flow_run.id}:{secrets.token_hex(4)}")
         folder = _folder(config, name)
@@ -74,7 +74,7 @@ async def begin_pipeline(config: PipelineConfig, recorded: Sequence[StageOutcome
         return Chain(config, recorded, prepared, client=client, folder=folder, process=process, held=held.pop_all())
 
 
-async def _say_no(
+async def _ask_leave(
     config: PipelineConfig, prepared: Mapping[str, Prepared], now: Mapping[str, Any], *, goes_on: bool
 ) -> None:
     """What a team's controls have to say: too few slots, nothing new, a person who is to be asked.
