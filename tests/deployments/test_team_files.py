@@ -23,7 +23,7 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 
 from cli.worker import CLOSING_S, HOOKS_S
-from deployments.prefect_file import HEARTBEAT
+from deployments.names import HEARTBEAT
 from tasks.prefect_server import SERVER_SETTINGS
 
 ROOT = Path(__file__).parents[2]
