@@ -87,8 +87,9 @@ def _demonstrate(
     """Train with a gateway of our own, and say what came of it. The gateway starts while the Prefect server does."""
     from cli.endpoint import embedded_gateway
     from cli.run_data import Endpoints
+    from cli.summary import show_summary
     from cli.terminal import sayer
-    from cli.training import show_summary, train
+    from cli.training import train
     from flows.load_config import load_algorithm
 
     say = sayer(console)

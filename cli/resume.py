@@ -21,8 +21,9 @@ from cli.failures import UsageError, interruptible
 from cli.find_run import find_run
 from cli.prefect_server import prefect_api
 from cli.run_data import Endpoints, PrefectAt, WhitneyAt
+from cli.summary import show_summary, summary_lines
 from cli.terminal import sayer
-from cli.training import FlowCall, show_summary, summary_lines, watch
+from cli.training import FlowCall, watch
 from flows.checks.drift import ALLOW_DRIFT
 from flows.load_config import with_overrides
 from tasks.credentials import settings_for

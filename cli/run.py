@@ -101,8 +101,9 @@ def _begin(
     from cli.recorded_outcomes import recorded_outcomes
     from cli.run_data import Endpoints
     from cli.served_for import served_for
+    from cli.summary import show_summary
     from cli.terminal import sayer
-    from cli.training import show_summary, train
+    from cli.training import train
     from flows.load_config import load_config
 
     algorithm, config = load_config(path, overrides)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import textwrap
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,15 +14,13 @@ from rich.console import Console
 
 from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
 from cli.interrupts import run_until_interrupted
-from cli.measured import gain_told, measured
-from cli.pipeline_lines import gate_lines, outcome_lines
 from cli.prefect_server import is_up
 from cli.prefect_setup import flow_run_page
 from cli.progress import RunProgress
 from cli.run_data import Endpoints, is_at_work
 from cli.terminal import sayer
 from flows import FLOWS
-from flows.config.pipeline import PIPELINE, PipelineConfig
+from flows.config.pipeline import PipelineConfig
 from flows.load_config import AnyConfig
 from flows.pipeline import pipeline
 from flows.stages.outcome import StageOutcome
@@ -32,9 +29,6 @@ from whitney.errors import WhitneyError
 from whitney.kept import kept
 
 FlowCall = Coroutine[Any, Any, dict[str, Any]]
-
-BEST_WIDTH = 100
-"""Characters of the best solution that are shown; all of it is in best.json."""
 
 
 def train(
@@ -92,80 +86,6 @@ def watch(
             if not progress.allocated and (is_user_mistake(error) or isinstance(error, ValueError)):
                 raise UsageError(str(error)) from error
             raise RunFailedError(_obituary(error, progress, endpoints)) from error
-
-
-def show_summary(summary: dict[str, Any], console: Console) -> None:
-    """What a reader wants first: did it learn, and where is what."""
-    for line in summary_lines(summary):
-        sayer(console)(line)
-
-
-def summary_lines(summary: dict[str, Any]) -> Iterator[str]:
-    """The same, line by line.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: it is not as a run leaves it.
-    """
-    if summary.get("algorithm") == PIPELINE:
-        yield from ("", *outcome_lines(summary["stages"]), *gate_lines(summary["stages"]))
-    else:
-        yield from _learned(summary)
-    yield from _bill(summary)
-    yield f"Run:       {summary['run_folder']}"
-    yield f"Adapter:   {summary['adapter']}"
-    yield f"Artifact:  {summary['artifact_id']} (to start or to teach another run with)"
-    if page := flow_run_page(summary.get("flow_run_id")):
-        yield f"Prefect:   {page}"
-
-
-def _learned(summary: dict[str, Any]) -> Iterator[str]:
-    """Of one algorithm's run: whether it trained, why it stopped, what it found, what it is worth."""
-    if not summary.get("operations", {}).get("optim_step"):
-        yield (
-            "Warning: no optimizer step was taken; the adapter is the initial one. Why: zero_signal_fraction, "
-            "dropped/… and skipped/… in metrics.jsonl"
-        )
-    if summary.get("stopped"):
-        yield f"Stopped early: {summary['stopped']}"
-    if best := best_solution(Path(summary["run_folder"])):
-        yield best
-    for when in ("before", "after"):
-        if evaluation := summary.get(f"evaluation_{when}"):
-            yield f"Held out {when + ':':<8} {measured(evaluation)}"
-    if gain := summary.get("accuracy_gain"):
-        yield f"Gain:      {gain_told(gain)}"
-
-
-def _bill(summary: dict[str, Any]) -> Iterator[str]:
-    """What the lineage cost and, where attempts have done something again, what was billed beyond it."""
-    operations = sum(summary.get("operations", {}).values())
-    tokens = ", ".join(f"{count:,} {kind}" for kind, count in summary.get("tokens", {}).items())
-    sessions = "not known" if summary["open_sessions"] is None else summary["open_sessions"]
-    yield f"Billed:    {operations} operations; tokens: {tokens}; open sessions: {sessions}"
-    redone = summary.get("redone", {"operations": 0, "tokens": 0})
-    if redone is None:
-        yield "           + what was redone, if anything was: the endpoint could not be asked (docs/reliability.md)"
-    elif redone["operations"] or redone["tokens"]:
-        yield (
-            f"           + {redone['operations']:,} operations, {redone['tokens']:,} tokens redone by a later attempt "
-            "(docs/reliability.md)"
-        )
-
-
-def best_solution(folder: Path) -> str | None:
-    """The best solution that test-time training has found, in a line; None where the run searched for none."""
-    path = folder / "best.json"
-    try:
-        best = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        return f"Best:      not known: {path} cannot be read"
-    try:
-        text = textwrap.shorten(best["solution"], BEST_WIDTH, placeholder=" …")
-        return f"Best:      {best['reward']:.3f} in cycle {best['cycle'] + 1} → {path}: {text}"
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return f"Best:      not known: {path} is not as a run leaves it"
 
 
 def _recorder(endpoints: Endpoints) -> Listener:

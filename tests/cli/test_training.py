@@ -13,7 +13,8 @@ from rich.console import Console
 
 from cli.failures import RunFailedError, in_words
 from cli.run_data import Endpoints
-from cli.training import show_summary, watch
+from cli.summary import show_summary
+from cli.training import watch
 
 
 def shown(folder: Path, **facts: Any) -> str:
