@@ -63,7 +63,12 @@ class Upped:
     def ask(self, path: str, **question: Any) -> Any:
         """A POST to its Prefect server, as the UI sends it."""
         url = f"{self.notice()['prefect_api_url']}/{path}"
-        return httpx.post(url, json=question, timeout=30).raise_for_status().json()
+
+        def answered() -> httpx.Response | None:
+            answer = httpx.post(url, json=question, timeout=30)
+            return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer  # its SQLite was busy
+
+        return self.until(answered, f"an answer to {path}").raise_for_status().json()
 
     def runs(self, deployment: str) -> list[dict[str, Any]]:
         """The flow runs of a deployment, by when they are due."""
