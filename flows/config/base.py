@@ -11,16 +11,17 @@ from pydantic import Field
 from algorithms import NO_TERMS, Aggregation, Algorithm, KlPenalty, LossTerms
 from flows.config.options import ApprovalConfig, KlConfig, StopConfig
 from flows.config.sections import (
+    CredentialsBlock,
     DataConfig,
     EvaluationConfig,
     Id,
     LoraSection,
     ModelConfig,
-    Name,
     NonNegative,
     OptimizerConfig,
     PositiveInt,
     RewardConfig,
+    RunName,
     SamplingConfig,
     Section,
 )
@@ -33,7 +34,7 @@ from tasks.rewards import RewardTerm
 class FlowConfig(Section):
     """What every algorithm has in common."""
 
-    name: Name | None = Field(None, description="Name of the run and its folder; default: the flow run's name.")
+    name: RunName = None
     output_dir: Path = Field(Path("runs"), description="Folder that run folders are made in.")
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(0, description="Seeds data order, sampling and LoRA.")
     cycles: PositiveInt = Field(16, description="Cycles: one batch each, and `steps_per_batch` optimizer steps.")
@@ -49,9 +50,7 @@ class FlowConfig(Section):
     reward_timeout_s: Annotated[float, Field(gt=0)] = Field(
         30.0, description="Hard limit for scoring one completion with a function of yours, in seconds."
     )
-    credentials_block: str | None = Field(
-        None, description="Prefect block of type Whitney Credentials; default: WHITNEY_BASE_URL and WHITNEY_API_KEY."
-    )
+    credentials_block: CredentialsBlock = None
     session_limit: Id | None = Field(
         None,
         description="Prefect global concurrency limit that counts open sessions: the run waits for its slots (1, or 2 "

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from algorithms.names import did_you_mean
 from flows.config import CONFIGS, ApprovalConfig, ConfigError
-from flows.config.sections import Id, Name, Section
+from flows.config.sections import CredentialsBlock, Id, RunName, Section
 from flows.config.stage_problems import problems
 
 PIPELINE = "pipeline"
@@ -68,11 +68,9 @@ class StageConfig(Section):
 class PipelineConfig(Section):
     """Stages that train one after another: SFT, then RL, then distillation, say."""
 
-    name: Name | None = Field(None, description="Name of the run and its folder; default: the flow run's name.")
+    name: RunName = None
     output_dir: Path = Field(Path("runs"), description="Folder that run folders are made in; stages' are inside it.")
-    credentials_block: str | None = Field(
-        None, description="Prefect block of type Whitney Credentials; default: WHITNEY_BASE_URL and WHITNEY_API_KEY."
-    )
+    credentials_block: CredentialsBlock = None
     session_limit: Id | None = Field(
         None,
         description="Prefect global concurrency limit that counts open sessions, for every stage; none is held between "

@@ -21,6 +21,13 @@ ProviderName = Literal["local", "modal", "tinker"]
 Id = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 
+# What a run of one algorithm and a pipeline both have.
+RunName = Annotated[Name | None, Field(description="Name of the run and its folder; default: the flow run's name.")]
+CredentialsBlock = Annotated[
+    str | None,
+    Field(description="Prefect block of type Whitney Credentials; default: WHITNEY_BASE_URL and WHITNEY_API_KEY."),
+]
+
 
 class ConfigError(ValueError):
     """The configuration cannot be used. The message lists every mistake, one a line; nothing has been allocated."""
