@@ -23,8 +23,6 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
 
-from cli.worker import CLOSING_S, HOOKS_S
-
 LOOK_EVERY_S = 0.1
 SET_FOLDER = "prefect.deployments.steps.set_working_directory"
 
@@ -73,11 +71,16 @@ class OrderlyWorker(ProcessWorker):
         finally:
             del self._at_work[flow_run.id]
 
-    async def wind_up(self) -> None:
-        """Take no more runs, have those that are at work close their sessions and end, and wait for that: bounded."""
+    async def wind_up(self, *, closing_s: float, hooks_s: float) -> None:
+        """Take no more runs, have those that are at work close their sessions and end, and wait for that.
+
+        Args:
+            closing_s: how long they have, before they are killed.
+            hooks_s: how long the hooks of those that were killed have.
+        """
         self._winding_up = True
-        await self._end_runs(signal.SIGTERM, CLOSING_S)
-        await self._end_runs(signal.SIGKILL, HOOKS_S)
+        await self._end_runs(signal.SIGTERM, closing_s)
+        await self._end_runs(signal.SIGKILL, hooks_s)
 
     async def _end_runs(self, number: int, patience_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + patience_s

@@ -124,6 +124,6 @@ class _Stop:
 
     async def _end(self) -> None:
         try:
-            await self._worker.wind_up()
+            await self._worker.wind_up(closing_s=CLOSING_S, hooks_s=HOOKS_S)
         finally:
             self._working.cancel()
