@@ -61,6 +61,15 @@ def test_a_row_names_the_operations_it_needs_in_its_count_of_a_cycle(row):
 
 
 @EVERY
+def test_a_rows_count_of_a_cycle_in_numbers_names_the_operations_of_its_formula(row):
+    counts = row.operations_in_cycle(prompts=3, group_size=5, steps=2)
+    named = set(re.findall(r"\w+", row.operations_per_cycle)) & {*RUN_KINDS, *SAMPLER_KINDS}
+    assert counts.keys() == named
+    assert counts["sample"] in (0, 3)
+    assert counts["logprobs"] in (0, 15)
+
+
+@EVERY
 @pytest.mark.parametrize("provider", ["modal", "tinker", "local"])
 def test_exactly_the_tables_pairs_of_algorithm_and_provider_are_refused(row, provider):
     missing = REFUSED.get((row.name, provider))
