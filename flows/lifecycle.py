@@ -18,6 +18,7 @@ from prefect.runtime import flow_run as current_flow_run
 
 from flows.closing import close_sessions_of_flow_run, close_sessions_of_tree
 from flows.early_end import EarlyEnd
+from flows.identity import known_as
 from flows.reopening import reopen_failed_stages
 
 P = ParamSpec("P")
@@ -35,12 +36,11 @@ class FlowDecorator(Protocol):
 def training_flow(name: str) -> FlowDecorator:
     """A flow that owns a session: the hook on every way it can end badly.
 
-    Its result, the summary, is persisted: where another flow called it, that one's Retry adopts what is finished.
     Prefect's flow-level retries stay 0: they would begin again inside a process whose session is being closed.
     """
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, Coroutine[Any, Any, R]]:
-        return _guarded(name, function, _ending_early(function), close=close_sessions_of_flow_run, persist=True)
+        return _guarded(name, function, _ending_early(function), close=close_sessions_of_flow_run)
 
     return decorate
 
@@ -49,7 +49,8 @@ def composite_flow(name: str) -> FlowDecorator:
     """A top-level flow that calls training flows, one after another: stages that a Retry adopts or goes on with.
 
     A stage that has completed is adopted; one that has not goes on as the flow run it was, at the block it failed in
-    (`flows.reopening`). Stages are matched by order of call, so the flow calls them in the same order every time.
+    (`flows.reopening`). Stages are matched by order of call, so the flow calls them in the same order every time. What
+    it returns JSON can hold: a composite flow may be a stage of another.
     """
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, Coroutine[Any, Any, R]]:
@@ -60,7 +61,7 @@ def composite_flow(name: str) -> FlowDecorator:
             await reopen_failed_stages()
             return await ending(*args, **kwargs)
 
-        return _guarded(name, function, reopening, close=close_sessions_of_tree, persist=False)
+        return _guarded(name, function, reopening, close=close_sessions_of_tree)
 
     return decorate
 
@@ -71,21 +72,23 @@ def _guarded(
     body: Callable[P, Coroutine[Any, Any, R]],
     *,
     close: FlowStateHook[..., Any],
-    persist: bool,
 ) -> Flow[P, Coroutine[Any, Any, R]]:
-    """The flow of `function`, which runs `body`; `close` is its hook on every way it can end badly."""
+    """The flow of `function`, which runs `body`; `close` is its hook on every way it can end badly.
+
+    Its result is persisted, as JSON: where another flow called it, that one's Retry adopts what is finished.
+    """
     made = prefect_flow(
         name=name,
         flow_run_name=_configured_name,
         retries=0,
-        persist_result=persist,
-        result_serializer="json" if persist else None,
+        persist_result=True,
+        result_serializer="json",
         on_failure=[close],
         on_crashed=[close],
         on_cancellation=[close],
     )(function)
     # Behind Prefect's back: a flow is found again by the file of its function, which is not this one.
-    made.fn = body
+    made.fn = known_as(name, body)
     return made
 
 
@@ -111,14 +114,20 @@ def _configured_name() -> str:
 
 def block_flow(name: str, run_name: str = "{block.label}") -> FlowDecorator:
     """A subflow whose result is persisted: on a Retry the completed ones are adopted, not run and billed again."""
-    return prefect_flow(
-        name=name,
-        flow_run_name=run_name,
-        retries=0,
-        persist_result=True,
-        result_serializer="json",
-        validate_parameters=False,
-    )
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, Coroutine[Any, Any, R]]:
+        made = prefect_flow(
+            name=name,
+            flow_run_name=run_name,
+            retries=0,
+            persist_result=True,
+            result_serializer="json",
+            validate_parameters=False,
+        )(function)
+        made.fn = known_as(name, function)
+        return made
+
+    return decorate
 
 
 def inner_flow(name: str, run_name: str) -> FlowDecorator:

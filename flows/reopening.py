@@ -23,13 +23,17 @@ from prefect.runtime import flow_run
 from prefect.states import AwaitingRetry
 
 from tasks.prefect_server import PAGE
-from whitney.labels import PROCESS
+from whitney.labels import HAS_STAGES, PROCESS
 
 
 async def reopen_failed_stages() -> None:
-    """Set the current flow run's failed children to AwaitingRetry: those that have begun a training."""
+    """Set the current flow run's failed children to AwaitingRetry: those that have begun a training, or stages of one.
+
+    The flow run itself is marked as one that has stages, for the flow that may have called it.
+    """
     parent = UUID(flow_run.id)
     async with get_client() as api:
+        await api.update_flow_run_labels(parent, {HAS_STAGES: "yes"})
         for stage in newest(await _children(parent)):
             if _is_to_go_on(stage):
                 why = f"goes on with {flow_run.name}"
@@ -43,9 +47,13 @@ def newest(children: list[FlowRun]) -> list[FlowRun]:
 
 
 def _is_to_go_on(child: FlowRun) -> bool:
-    """Whether it has ended badly, with work behind it. One that was refused at the start has nothing to be kept."""
+    """Whether it has ended badly, with work behind it. One that was refused at the start has nothing to be kept.
+
+    One whose own page was told to cancel is Cancelling for ever: no runner looks after a subflow.
+    """
     state = child.state
-    return state is not None and state.is_final() and not state.is_completed() and PROCESS in child.labels
+    ended = state is not None and (state.is_cancelling() or (state.is_final() and not state.is_completed()))
+    return ended and (PROCESS in child.labels or HAS_STAGES in child.labels)
 
 
 async def _children(parent: UUID) -> list[FlowRun]:

@@ -30,6 +30,9 @@ PROCESS = "whitney.process"
 """Label of a flow run: the create_key of the newest process that has begun on it. Two that begin in the same moment are
 told the same run count by Prefect, so the count alone does not say who gives way."""
 
+HAS_STAGES = "whitney.has_stages"
+"""Label of a flow run whose subflows are stages: where it is a stage itself, a Retry goes on with it."""
+
 
 def attempt_of(labels: Mapping[str, str], key: str = ATTEMPT) -> int:
     """The attempt that opened a session, the owner's or the root's; one without a readable label is of the first."""
