@@ -43,7 +43,14 @@ AHEAD = [Scheduled(), AwaitingRetry(), Late(), Pending()]
 AT_WORK = [Running(), Paused(), Suspended(), Cancelling()]
 
 
-@pytest.mark.parametrize("state", ENDED, ids=lambda state: state.name)
+@pytest.fixture
+def state(request: pytest.FixtureRequest) -> State[object]:
+    """A state that has just begun: they were made when the tests were collected, minutes ago in a whole suite."""
+    made: State[object] = request.param
+    return made.model_copy(update={"timestamp": datetime.now(UTC)})
+
+
+@pytest.mark.parametrize("state", ENDED, ids=lambda state: state.name, indirect=True)
 def test_a_session_whose_flow_run_has_ended_is_closed_though_it_beats(state: State[object]) -> None:
     finding = judged(session(), state)
     assert finding.doomed
@@ -51,20 +58,20 @@ def test_a_session_whose_flow_run_has_ended_is_closed_though_it_beats(state: Sta
     assert state.name in finding.why
 
 
-@pytest.mark.parametrize("state", AHEAD, ids=lambda state: state.name)
+@pytest.mark.parametrize("state", AHEAD, ids=lambda state: state.name, indirect=True)
 def test_a_retry_that_is_pressed_on_a_run_at_work_does_not_end_it(state: State[object]) -> None:
     assert not judged(session(), state).doomed
     assert judged(session(age=SILENCE_S + 1), state).doomed
     assert judged(session(age=None), state).doomed, "nothing says that it lives"
 
 
-@pytest.mark.parametrize("state", AT_WORK, ids=lambda state: state.name)
+@pytest.mark.parametrize("state", AT_WORK, ids=lambda state: state.name, indirect=True)
 def test_a_session_whose_flow_run_is_at_work_is_spared_while_it_beats(state: State[object]) -> None:
     assert not judged(session(), state).doomed
     assert judged(session(age=SILENCE_S + 1), state).doomed, "silent, its process is gone"
 
 
-@pytest.mark.parametrize("state", [*ENDED, *AHEAD, *AT_WORK], ids=lambda state: state.name)
+@pytest.mark.parametrize("state", [*ENDED, *AHEAD, *AT_WORK], ids=lambda state: state.name, indirect=True)
 def test_a_session_of_an_attempt_that_another_has_followed_is_closed(state: State[object]) -> None:
     assert judged(session(attempt=1), state, run_count=2).doomed
 
@@ -78,14 +85,14 @@ def judged_by_root(state: State[object], run_count: int = 1) -> Finding:
     return judge(of_stage, {str(OWNER): stage, str(root.id): root}, silence_s=SILENCE_S)
 
 
-@pytest.mark.parametrize("state", ENDED, ids=lambda state: state.name)
+@pytest.mark.parametrize("state", ENDED, ids=lambda state: state.name, indirect=True)
 def test_the_session_of_a_stage_goes_with_its_pipeline(state: State[object]) -> None:
     finding = judged_by_root(state)
     assert finding.doomed
     assert finding.why == f"its top-level flow run is {state.name}"
 
 
-@pytest.mark.parametrize("state", [*AHEAD, *AT_WORK], ids=lambda state: state.name)
+@pytest.mark.parametrize("state", [*AHEAD, *AT_WORK], ids=lambda state: state.name, indirect=True)
 def test_the_session_of_a_stage_is_spared_while_its_pipeline_is_in_the_same_attempt(state: State[object]) -> None:
     assert not judged_by_root(state).doomed
     assert "attempt 2 has begun" in judged_by_root(state, run_count=2).why
