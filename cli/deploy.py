@@ -45,7 +45,7 @@ def deploy(
         if prefect is None:
             raise UsageError("no Prefect server: set PREFECT_API_URL to one that stays, or start `whitney up` here")
         if not is_up(prefect.api_url):
-            raise UsageError(f"PREFECT_API_URL = {prefect.api_url} does not answer: start it, or `whitney up`")
+            raise UsageError(f"PREFECT_API_URL = {prefect.shown} does not answer: start it, or `whitney up`")
         for change in changes(entries, wishes):
             print(change.line(dry_run=wishes.dry_run), flush=True)
     print(f"Runs work in {Path.cwd()}, on whatever machine a worker of the pool is: `whitney up`, or `whitney worker`")

@@ -38,8 +38,8 @@ def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
     entrypoint = f"flows.{algorithm}.{algorithm}"
     if any((entry.entrypoint, entry.name) == (entrypoint, name) for entry in shipped()):
         raise UsageError(
-            f"--name {name}: {algorithm}/{name} is one of this project's, and `whitney deploy` would put its own "
-            "configuration back; choose another name"
+            f"{algorithm}/{name} is one of this project's deployments, and `whitney deploy` would put its own "
+            "configuration back: give yours another name, --name mine"
         )
     _check(algorithm, config)
     written = _written(config)

@@ -30,8 +30,8 @@ def look_at_prefect() -> list[Finding]:
             return [Finding("warn", "Prefect API", f"none configured: {advice}")]
         if not is_up(prefect.api_url):
             advice = "start it, or unset PREFECT_API_URL"
-            return [*findings, Finding("fail", "Prefect API", f"{prefect.api_url} does not answer: {advice}")]
-        return [*findings, Finding("ok", "Prefect API", prefect.api_url), *_on_the_server()]
+            return [*findings, Finding("fail", "Prefect API", f"{prefect.shown} does not answer: {advice}")]
+        return [*findings, Finding("ok", "Prefect API", prefect.shown), *_on_the_server()]
 
 
 def _on_the_server() -> Iterator[Finding]:

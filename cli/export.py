@@ -85,6 +85,9 @@ class FinishedRun:
             raise UsageError(
                 f"{folder} has no summary.json: the run has not come to its end. `whitney run --resume` may"
             )
+        if stages := summary.get("stages"):
+            last = Path(stages[-1]["run_folder"]).name
+            raise UsageError(f"{folder} is a pipeline: name a stage's folder, {folder / last} for the last one's")
         found = cls(folder, record, summary)
         if not found.adapter.is_dir():
             raise UsageError(f"{found.adapter} is gone: unpack {folder / 'adapter.tar.gz'} there, or restore a copy")

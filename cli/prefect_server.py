@@ -152,13 +152,13 @@ def prefect_api(say: Say, former: PrefectAt | None = None) -> Iterator[PrefectAt
         yield PrefectAt(configured)
     elif former is not None:
         if not is_up(former.api_url):
-            raise PrefectServerError(f"{former.api_url}, the run's Prefect API, does not answer: start it again")
+            raise PrefectServerError(f"{former.shown}, the run's Prefect API, does not answer: start it again")
         with temporary_settings({PREFECT_API_URL: former.api_url}):
             yield former
     else:
         with known_prefect() as known:
             if known is not None:
-                say(f"Using the Prefect server of `whitney up`, {known.api_url}")
+                say(f"Using the Prefect server of `whitney up`, {known.shown}")
                 yield known
                 return
         with _server_of_the_run(say) as prefect:

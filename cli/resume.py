@@ -128,7 +128,7 @@ async def _awaiting_retry(earlier: EarlierRun[Any], prefect: PrefectAt) -> FlowR
         except ObjectNotFound:
             began_at = earlier.endpoints.prefect_api_url if earlier.endpoints else None
             raise UsageError(
-                f"the Prefect server at {prefect.api_url} does not know flow run {earlier.flow_run_id}: name the "
+                f"the Prefect server at {prefect.shown} does not know flow run {earlier.flow_run_id}: name the "
                 f"one the run began with{f', {began_at}' if began_at else ''}, by PREFECT_API_URL"
             ) from None
         if flow_run.deployment_id is not None:

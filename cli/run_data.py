@@ -40,6 +40,11 @@ class PrefectAt(NamedTuple):
     api_url: str
     home: Path | None = None
 
+    @property
+    def shown(self) -> str:
+        """The URL for people and files: without a password that may stand in it."""
+        return without_userinfo(self.api_url)
+
 
 class WhitneyAt(NamedTuple):
     """A Whitney endpoint and, where it is a gateway that was started for the run, its data folder."""
@@ -67,7 +72,7 @@ class Endpoints:
         """As the two were found or started."""
         base_url, data_dir = whitney or (None, None)
         return cls(
-            prefect_api_url=_without_userinfo(prefect.api_url),
+            prefect_api_url=prefect.shown,
             prefect_home=_absolute(prefect.home),
             whitney_base_url=base_url,
             gateway_data_dir=_absolute(data_dir),
@@ -192,7 +197,7 @@ def _absolute(path: Path | None) -> str | None:
     return None if path is None else str(path.resolve())
 
 
-def _without_userinfo(url: str) -> str:
+def without_userinfo(url: str) -> str:
     """A Prefect API may be named with a password in its URL."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

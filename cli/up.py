@@ -95,7 +95,7 @@ def _sole_up() -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         there = RunningUp.read()
-        which = f" (process {there.pid}, Prefect at {there.prefect_api_url})" if there else ", and is just starting"
+        which = f" (process {there.pid}, Prefect at {there.prefect.shown})" if there else ", and is just starting"
         stop = f": stop it with Ctrl-C in its terminal, or `kill {there.pid}`" if there else ""
         raise UsageError(f"`whitney up` runs already in this folder{which}{stop}") from None
     try:
@@ -147,12 +147,13 @@ def _announced(prefect: RunningUp) -> Iterator[None]:
 
 
 def _say_what_is_up(planned: Plan, say: Say, *, deployed: bool) -> None:
-    say(f"Prefect   {planned.prefect.prefect_api_url.removesuffix('/api')}")
+    say(f"Prefect   {planned.prefect.prefect.shown.removesuffix('/api')}")
     say(f"Whitney   {resolve_settings().base_url}")
     say(f"Worker    of work pool {WORK_POOL}")
     say(f"Logs      {', '.join(str(part.log) for part in (*planned.services, planned.worker))}")
     if not deployed:
         say("Next, in another terminal, in this folder: whitney deploy")
+    say(f"For Prefect's own commands: export PREFECT_API_URL={planned.prefect.prefect.shown}")
     say("Ctrl-C stops everything.")
 
 

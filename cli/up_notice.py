@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -29,10 +29,12 @@ class RunningUp:
         return PrefectAt(self.prefect_api_url, Path(self.prefect_home) if self.prefect_home else None)
 
     def write(self) -> None:
-        """Announce it: whole, or not at all."""
+        """Announce it: whole, or not at all. Without a password: whoever needs one has it in PREFECT_API_URL."""
         NOTICE.parent.mkdir(parents=True, exist_ok=True)
         beside = NOTICE.with_name(f".{NOTICE.name}.{self.pid}.tmp")
-        beside.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
+        beside.write_text(
+            json.dumps(asdict(replace(self, prefect_api_url=self.prefect.shown))) + "\n", encoding="utf-8"
+        )
         beside.replace(NOTICE)
 
     @classmethod

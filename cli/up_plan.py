@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cli.failures import UsageError
 from cli.local_extra import require_local_extra
 from cli.prefect_server import STANDARD_PORT, free_port, is_up, project_server_environment
-from cli.run_data import PROJECT_DATA
+from cli.run_data import PROJECT_DATA, without_userinfo
 from cli.terminal import Say
 from cli.up_notice import RunningUp
 from cli.up_parts import Part, gateway_part, server_part, worker_part
@@ -62,9 +62,12 @@ def _configured_prefect(port: int | None) -> str | None:
     if url is None:
         return None
     if port is not None:
-        raise UsageError(f"--port {port}: PREFECT_API_URL names a server, {url}, so none is started; leave one out")
+        raise UsageError(
+            f"--port {port}: PREFECT_API_URL names a server, {without_userinfo(url)}, so none is started; leave one out"
+        )
     if not is_up(url):
-        raise UsageError(f"Prefect at {url} does not answer: start it, or unset PREFECT_API_URL to have one started")
+        shown = without_userinfo(url)
+        raise UsageError(f"Prefect at {shown} does not answer: start it, or unset PREFECT_API_URL to have one started")
     return url
 
 

@@ -67,7 +67,7 @@ def worker(
                 "deployments"
             )
         if not is_up(prefect.api_url):
-            raise UsageError(f"Prefect at {prefect.api_url} does not answer: start it, or mend PREFECT_API_URL")
+            raise UsageError(f"Prefect at {prefect.shown} does not answer: start it, or mend PREFECT_API_URL")
         return asyncio.run(_work(pool, limit, name or f"{os.uname().nodename} {os.getpid()}"))
 
 

@@ -36,7 +36,7 @@ class ScheduleEntry(Part):
     slug: str
     active: bool
     cron: str | None = None
-    interval: Annotated[float, Field(gt=0)] | None = None
+    interval: Annotated[float, Field(gt=0, le=366 * 24 * 3600)] | None = None
     timezone: str | None = None
 
     def schedule(self) -> DeploymentScheduleCreate:

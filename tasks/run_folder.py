@@ -91,9 +91,10 @@ class RunFolder:
     def read_stages(self) -> list[dict[str, Any]]:
         """stages.jsonl as it was written; empty where there is none, or it is damaged."""
         try:
-            return [orjson.loads(line) for line in (self.path / "stages.jsonl").read_bytes().splitlines()]
+            rows = [orjson.loads(line) for line in (self.path / "stages.jsonl").read_bytes().splitlines()]
         except (FileNotFoundError, orjson.JSONDecodeError):
             return []
+        return rows if all(isinstance(row, dict) and "stage" in row for row in rows) else []
 
     def write_heldout(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """heldout.jsonl: the examples that are never trained on."""

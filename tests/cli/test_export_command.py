@@ -77,6 +77,10 @@ def edited(run: Path) -> None:
     (run / "summary.json").write_text("{")
 
 
+def of_a_pipeline(run: Path) -> None:
+    (run / "summary.json").write_text(json.dumps({"stages": [{"run_folder": "/elsewhere/sums/1-sft"}]}))
+
+
 def taken(run: Path) -> None:
     (run.parents[1] / "sums-adapter").mkdir()
 
@@ -89,6 +93,7 @@ def taken(run: Path) -> None:
         (adapter_gone, "runs/sums/adapter is gone: unpack runs/sums/adapter.tar.gz there"),
         (damaged, f"runs/sums/adapter: the exported adapter cannot be used: {WEIGHTS_FILE} cannot be read"),
         (edited, "runs/sums/summary.json is not as a run leaves it"),
+        (of_a_pipeline, "runs/sums is a pipeline: name a stage's folder, runs/sums/1-sft for the last one's"),
         (taken, "--to sums-adapter is there already"),
     ],
 )

@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -81,7 +82,7 @@ def test_a_prefect_api_that_is_named_has_to_answer_and_leaves_no_port_to_choose(
 ) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+    with temporary_settings({PREFECT_API_URL: "http://me:secret@127.0.0.1:9/api"}):
         assert "Prefect at http://127.0.0.1:9/api does not answer" in refused(capsys, "up")
         assert "leave one out" in refused(capsys, "up", "--port", "4201")
         assert "Prefect at http://127.0.0.1:9/api does not answer" in refused(capsys, "worker")
@@ -104,8 +105,8 @@ def test_a_notice_counts_only_while_its_process_lives_and_its_server_is_the_same
         notice.write()
         assert running_up() is None
     named = RunningUp(os.getpid(), "https://prefect.example/api", None)
-    named.write()
-    assert running_up() == named
+    replace(named, prefect_api_url="https://me:secret@prefect.example/api").write()
+    assert running_up() == named, "the file holds no password"
     named.take_down()
     assert not up_notice.NOTICE.exists()
     up_notice.NOTICE.write_text(json.dumps({"pid": "?"}))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -38,9 +39,9 @@ def judged(one: Session, state: State[object], run_count: int = 1) -> Finding:
     return judge(one, {str(OWNER): owner}, silence_s=SILENCE_S)
 
 
-ENDED = [Completed(), Failed(), Crashed(), Cancelled()]
-AHEAD = [Scheduled(), AwaitingRetry(), Late(), Pending()]
-AT_WORK = [Running(), Paused(), Suspended(), Cancelling()]
+ENDED: list[State[Any]] = [Completed(), Failed(), Crashed(), Cancelled()]
+AHEAD: list[State[Any]] = [Scheduled(), AwaitingRetry(), Late(), Pending()]
+AT_WORK: list[State[Any]] = [Running(), Paused(), Suspended(), Cancelling()]
 
 
 @pytest.fixture

@@ -126,3 +126,10 @@ def test_a_file_that_a_full_disk_refuses_is_named_and_the_old_one_stays_without_
         folder.write_summary({"accuracy_after": 0.1})
     assert json.loads((folder.path / "summary.json").read_text()) == {"accuracy_after": 0.9}
     assert sorted(path.name for path in folder.path.iterdir()) == ["config.json", "summary.json"]
+
+
+def test_outcomes_of_stages_that_are_no_records_count_as_none(tmp_path: Path) -> None:
+    folder = RunFolder.open(tmp_path, "chain", MINE)
+    for damaged in ("[1]\n", "3\n", '{"stage": "sft"}\n"rl"\n', "{\n"):
+        (folder.path / "stages.jsonl").write_text(damaged)
+        assert folder.read_stages() == []
