@@ -5,7 +5,7 @@ SmolLM2-135M: deployments/configs/pipeline.toml, run as a whole on a gateway and
 is the share of right replies at temperature 1 to held-out sums, the same for every stage, with the 95% interval of
 `algorithms.intervals`.
 
-The goal: every stage adds to the one before, RL reaches 80 %, and the student keeps 90 % of its teacher.
+The goal: every stage adds to the one before, RL reaches 80%, and the student keeps 90% of its teacher.
 What is found is kept in benchmarks/learning.json and shown in docs/learning.md, as `make learn` does.
 """
 
