@@ -1,4 +1,4 @@
-"""How a flow run ends on purpose before it has done anything: it has not failed, and nobody is to be alerted."""
+"""How a flow run ends on purpose: it has not failed, and nobody is to be alerted."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ class DeclinedError(EarlyEnd):
     @property
     def state(self) -> State[None]:
         """Cancelled, with who has declined what."""
+        return Cancelled(message=str(self))
+
+
+class CancelPressedError(EarlyEnd):
+    """Cancel was pressed on the flow run's page, and nobody but itself was there to see it: `flows.cancelling`."""
+
+    @property
+    def state(self) -> State[None]:
+        """Cancelled, with which one it was."""
         return Cancelled(message=str(self))
 
 

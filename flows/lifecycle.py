@@ -13,9 +13,12 @@ from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from prefect import flow as prefect_flow
+from prefect.exceptions import CancelledRun
 from prefect.flows import Flow, FlowStateHook
 from prefect.runtime import flow_run as current_flow_run
+from prefect.states import Cancelled
 
+from flows.cancelling import heeds_cancel
 from flows.closing import close_sessions_of_flow_run, close_sessions_of_tree
 from flows.early_end import EarlyEnd
 from flows.identity import known_as
@@ -93,14 +96,20 @@ def _guarded(
 
 
 def _ending_early(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """The function, with Skipped or Cancelled as the flow run's state where it says so: see `flows.early_end`."""
+    """The function, with Skipped or Cancelled as the flow run's state where it says so, or where Cancel is pressed.
+
+    See `flows.early_end` and `flows.cancelling`. A flow that has called one which ends Cancelled ends so itself.
+    """
 
     @wraps(function)
     async def ending(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return await function(*args, **kwargs)
+            async with heeds_cancel():
+                return await function(*args, **kwargs)
         except EarlyEnd as end:
             return cast("R", end.state)  # Prefect takes a State that a flow returns for its own
+        except CancelledRun as below:
+            return cast("R", Cancelled(message=str(below)))
 
     return ending
 
@@ -124,7 +133,7 @@ def block_flow(name: str, run_name: str = "{block.label}") -> FlowDecorator:
             result_serializer="json",
             validate_parameters=False,
         )(function)
-        made.fn = known_as(name, function)
+        made.fn = known_as(name, _ending_early(function))
         return made
 
     return decorate
@@ -136,4 +145,12 @@ def inner_flow(name: str, run_name: str) -> FlowDecorator:
     After a crash the cycle runs again and finds its former children; adopted, they would hand it the ids of a session
     that is closed.
     """
-    return prefect_flow(name=name, flow_run_name=run_name, retries=0, persist_result=False, validate_parameters=False)
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, Coroutine[Any, Any, R]]:
+        made = prefect_flow(
+            name=name, flow_run_name=run_name, retries=0, persist_result=False, validate_parameters=False
+        )(function)
+        made.fn = _ending_early(function)
+        return made
+
+    return decorate

@@ -49,7 +49,8 @@ def newest(children: list[FlowRun]) -> list[FlowRun]:
 def _is_to_go_on(child: FlowRun) -> bool:
     """Whether it has ended badly, with work behind it. One that was refused at the start has nothing to be kept.
 
-    One whose own page was told to cancel is Cancelling for ever: no runner looks after a subflow.
+    One that was told to cancel on its page, and killed before it heard (`flows.cancelling`), is Cancelling for ever: no
+    runner looks after a subflow.
     """
     state = child.state
     ended = state is not None and (state.is_cancelling() or (state.is_final() and not state.is_completed()))

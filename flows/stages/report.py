@@ -8,6 +8,7 @@ from uuid import UUID
 from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
+from prefect.exceptions import CancelledRun
 from prefect.utilities.urls import url_for
 
 from flows.config.pipeline import PipelineConfig, StageConfig
@@ -42,8 +43,9 @@ class PipelineReport:
 
     async def failed(self, outcomes: Sequence[StageOutcome], stage: StageConfig, error: Exception) -> None:
         """Show where it ended, and why."""
-        why = f"{type(error).__name__}: {error}"
-        self._ended[stage.name] = f"**failed**: {why[:LONGEST_REASON]}"
+        cancelled = isinstance(error, CancelledRun)
+        how, why = ("cancelled", str(error)) if cancelled else ("failed", f"{type(error).__name__}: {error}")
+        self._ended[stage.name] = f"**{how}**: {why[:LONGEST_REASON]}"
         await self.update(outcomes)
 
 

@@ -1,0 +1,87 @@
+"""Cancel, pressed on the page of a flow run that no runner looks after: a stage, a block, a run of `whitney run`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from flow_probes import POLICY, descendants, ended, ledger, retry, sessions_of
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import StateType
+from prefect.states import Cancelling, Pending
+from served import read, state_of
+from tiny_pipelines import pipeline_config
+
+import flows
+from gateway.launch import GatewayProcess
+from whitney.client import WhitneyClient
+
+# Steps whose loss is measured, and nothing sampled.
+SHARED: dict[str, Any] = {"evaluation": {"samples": 1, "max_prompts": 1}, "sampling": {"max_tokens": 1}}
+STAGES = [
+    {"name": name, "algorithm": "sft", "config": {"batch_size": 2, "cycles": n}} for name, n in (("a", 1), ("b", 2))
+]
+
+
+class Held:
+    """From the nth on, answers to operations of a kind do not come: they are executed, and waited for."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, kind: str, nth: int) -> None:
+        self._patch, self._real, self._seen = patch, WhitneyClient.await_operation, 0
+        self.waited_for = asyncio.Event()
+
+        async def holding(client: WhitneyClient, run_id: str, seq_id: int) -> Any:
+            operation = await self._real(client, run_id, seq_id)
+            self._seen += operation.kind == kind
+            if operation.kind == kind and self._seen >= nth:
+                self.waited_for.set()
+                await asyncio.Event().wait()
+            return operation
+
+        patch.setattr(WhitneyClient, "await_operation", holding)
+
+    def go_on(self) -> None:
+        self._patch.setattr(WhitneyClient, "await_operation", self._real)
+
+
+async def press_cancel(flow_run_id: UUID, page: str) -> None:
+    """On the page of the run of that name, below the flow run or itself, that is at work."""
+    tree = [await read(flow_run_id), *await descendants(flow_run_id)]
+    (pressed,) = (run for run in tree if run.name == page and state_of(run) == StateType.RUNNING)
+    async with get_client() as api:
+        await api.set_flow_run_state(pressed.id, Cancelling())
+
+
+async def test_cancel_on_any_page_of_a_pipeline_closes_its_session_and_a_retry_goes_on_from_there(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.cancelling.LOOK_EVERY_S", 0.1)
+    config = pipeline_config(tmp_path, *STAGES, shared=SHARED)
+    async with get_client() as api:
+        parameters = {"config": config.model_dump(mode="json")}
+        flow_run = await api.create_flow_run(flows.pipeline, parameters=parameters, state=Pending())
+    held = Held(monkeypatch, "save_state", 3)  # one of a, the second of b
+    for page, begin in {
+        "chain": lambda: ended(flows.pipeline, flow_run),
+        "2-b": lambda: retry(flows.pipeline, flow_run.id),
+        "cycle 2": lambda: retry(flows.pipeline, flow_run.id),
+    }.items():
+        held.waited_for.clear()
+        attempt = asyncio.create_task(begin())
+        await held.waited_for.wait()
+        await press_cancel(flow_run.id, page)
+        state = await attempt
+        assert (state.type, state.message) == (StateType.CANCELLED, f"{page} was cancelled on its page")
+        (b,) = (run for run in await descendants(flow_run.id) if run.name == "2-b")
+        assert state_of(b) == (StateType.CRASHED if page == "chain" else StateType.CANCELLED)
+        assert {one.status for one in await sessions_of(b.id)} == {"closed"}
+
+    held.go_on()
+    assert (await retry(flows.pipeline, flow_run.id)).type == StateType.COMPLETED
+    saved = [ledger(local, b.id, number)[POLICY]["save_state"] for number in (1, 2, 3, 4)]
+    assert saved == [2, 1, 1, 1], "the block that was cancelled is done again, and none before it"
+    (a,) = (run for run in await descendants(flow_run.id) if run.name == "1-a")
+    assert len(await sessions_of(a.id)) == 1
