@@ -34,6 +34,7 @@ class RunProgress:
         self.sessions: dict[str, None] = {}  # a set that keeps the order they were opened in
         self.folder = None if folder is None else str(folder)
         self._in_pipeline = False
+        self._stage_told = ""
         self._question: Question | None = None
         self._bar: Progress | None = None
         self._begin()
@@ -116,6 +117,7 @@ class RunProgress:
         if self._bar and self._task is not None:
             self._bar.remove_task(self._task)
         self._begin()
+        self._stage_told = f"{facts['number']}/{facts['stages']} {facts['name']}"
         self.say(stage_begins(facts))
 
     def _paused(self, facts: Mapping[str, Any]) -> None:
@@ -146,7 +148,9 @@ class RunProgress:
             f"{facts['heldout']} held-out examples; run folder {facts['folder']}"
         )
         if self._bar:
-            self._task = self._bar.add_task(str(facts["algorithm"]), total=facts["cycles"], facts="")
+            self._task = self._bar.add_task(
+                self._stage_told or str(facts["algorithm"]), total=facts["cycles"], facts=""
+            )
 
     def _adopt(self, cycles: int) -> None:
         self._adopted = cycles

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from algorithms.names import did_you_mean
@@ -16,9 +16,25 @@ from flows.load_config import AnyConfig
 from flows.stages.outcome import StageOutcome
 
 AVOID = (
-    "states outlive a run at an endpoint that stays: start `whitney serve`, or `whitney up`, in another terminal, "
-    "before the pipeline"
+    "states outlive a run at an endpoint that stays: start `whitney up` (or `whitney serve --model NAME`) in another "
+    "terminal, in this folder, before the pipeline, and run it again"
 )
+
+SHOWN = 5
+"""Runs that a message names."""
+
+
+def recorded_config(of: Path | None, overrides: Iterable[str]) -> tuple[str, AnyConfig]:
+    """The algorithm and configuration that an earlier run has on record, with overrides.
+
+    Raises:
+        ConfigError: it cannot be used.
+        UsageError: none is named, or there is no such run.
+    """
+    if of is None:
+        raise UsageError("--from: of which pipeline? CONFIG, its file; or --of RUN, to go by that run's configuration")
+    earlier = find_run(of, None, option="--of").asking(None, overrides)
+    return earlier.algorithm, earlier.asked
 
 
 def recorded_outcomes(
@@ -70,17 +86,34 @@ def _run_of(config: PipelineConfig, before: list[str], stage: str, of: Path | No
     seen = ", ".join(f"{run.folder} ({' and '.join(run.finished) or 'none'})" for run in runs)
     raise UsageError(
         f"--from {stage}: no run of pipeline {config.name!r} in {config.output_dir} has outcomes of "
-        f"{' and '.join(before)}{f'; there are: {seen}' if seen else ''}. Run the pipeline without --from"
+        f"{' and '.join(before)}{f'; there are: {seen}' if seen else ''}. {_ways_out(config, stage)}"
+    )
+
+
+def _ways_out(config: PipelineConfig, stage: str) -> str:
+    """A run under another name is found where it is named; then its own configuration can be taken, too."""
+    others = [folder.name for folder in _pipelines(config.output_dir, "*")]
+    if not others:
+        return "Run the pipeline without --from first"
+    shown = ", ".join(others[:SHOWN]) + (", …" if len(others) > SHOWN else "")
+    return (
+        f"If it ran under another name, say which ({shown}): `whitney run --from {stage} --of RUN` goes by that "
+        "run's configuration. Else run the pipeline without --from"
     )
 
 
 def _runs_named(name: str, output_dir: Path) -> Iterator[EarlierPipeline]:
     """The runs of a pipeline, the newest first; a second one's folder has an ending to its name."""
-    folders = [folder for folder in output_dir.glob(f"{name}*") if is_pipeline(folder)]
-    for folder in sorted(folders, key=lambda folder: (folder / "config.json").stat().st_mtime, reverse=True):
-        run = find_run(folder.resolve(), None)
+    for folder in _pipelines(output_dir, f"{name}*"):
+        run = find_run(folder, None)
         if isinstance(run, EarlierPipeline) and run.config.name == name:
             yield run
+
+
+def _pipelines(output_dir: Path, pattern: str) -> list[Path]:
+    """Folders of pipelines, the newest first."""
+    folders = [folder for folder in output_dir.glob(pattern) if is_pipeline(folder)]
+    return sorted(folders, key=lambda folder: (folder / "config.json").stat().st_mtime, reverse=True)
 
 
 def _require_unchanged(earlier: EarlierPipeline, config: PipelineConfig, before: list[str], stage: str) -> None:
@@ -90,7 +123,9 @@ def _require_unchanged(earlier: EarlierPipeline, config: PipelineConfig, before:
     if found:
         raise UsageError(
             f"--from {stage}: {earlier.folder} has trained the stages before with something else:\n{in_lines(found)}\n"
-            "Undo the change; or start at the first stage that it is of, or without --from"
+            f"To go by the configuration that it had: `whitney run --from {stage} --of "
+            f"{shlex.quote(str(earlier.folder))}`. With this one, start at the first stage that the change is of, or "
+            "without --from"
         )
 
 

@@ -36,7 +36,7 @@ def run(
     Parameters
     ----------
     config
-        TOML file; `whitney init grpo` writes one. With --resume it may be left out: the run's own is on record.
+        TOML file; `whitney init grpo` writes one. With --resume or --of it may be left out: that run's is on record.
     resume
         Go on with a run that failed, was interrupted or killed: its folder, or the folder's name. Finished blocks stay.
     start
@@ -64,7 +64,7 @@ def run(
     console = Console()
     if resume is not None:
         go_on(resume, config, overrides, allow_drift=allow_drift, embedded=embedded, console=console)
-    elif config is not None:
+    else:
         _begin(config, overrides, start=start, of=of, embedded=embedded, console=console)
     return 0
 
@@ -73,7 +73,7 @@ def _require_sense(
     config: Path | None, resume: Path | None, *, start: str | None, of: Path | None, allow_drift: bool
 ) -> None:
     """Raises UsageError for options that do not go together."""
-    if config is None and resume is None:
+    if config is None and resume is None and start is None:
         raise UsageError(
             "CONFIG is missing: whitney run CONFIG, or whitney run --resume RUN; `whitney run --help` says more"
         )
@@ -86,7 +86,7 @@ def _require_sense(
 
 
 def _begin(
-    path: Path,
+    path: Path | None,
     overrides: tuple[str, ...],
     *,
     start: str | None,
@@ -98,7 +98,7 @@ def _begin(
     from cli.endpoint import endpoint
     from cli.endpoint_again import endpoint_again
     from cli.prefect_server import prefect_api
-    from cli.recorded_outcomes import recorded_outcomes
+    from cli.recorded_outcomes import recorded_config, recorded_outcomes
     from cli.run_data import Endpoints
     from cli.served_for import served_for
     from cli.summary import show_summary
@@ -106,7 +106,7 @@ def _begin(
     from cli.training import train
     from flows.load_config import load_config
 
-    algorithm, config = load_config(path, overrides)
+    algorithm, config = recorded_config(of, overrides) if path is None else load_config(path, overrides)
     earlier, outcomes = (None, []) if start is None else recorded_outcomes(config, start, of, embedded=embedded)
     check_config(algorithm, config)  # before a gateway is started: a mistake is told in a moment
     say = sayer(console)
@@ -121,4 +121,4 @@ def _begin(
                 else endpoint_again(stack, config, earlier.endpoints, say)
             )
         summary = train(algorithm, config, console, Endpoints.of(prefect, whitney), outcomes)
-    show_summary(summary, console)
+        show_summary(summary, console)  # in here Prefect's address is known, and with it the run's page

@@ -217,8 +217,8 @@ def test_a_stage_that_began_with_another_state_is_told(resumed: Said, tmp_path: 
 
 @pytest.fixture(scope="module")
 def from_student(resumed: Said) -> Said:
-    """A run that starts at the last stage, after what the one before has come to."""
-    return whitney("run", "chain.toml", "--from", "student", "--set", "stages.student.require=none")
+    """A run that starts at the last stage, after what the one before has come to, by that one's configuration."""
+    return whitney("run", "--from", "student", "--of", "chain", "--set", "stages.student.require=none")
 
 
 def test_a_run_from_a_stage_on_trains_that_and_takes_the_others_over(from_student: Said, resumed: Said) -> None:
@@ -244,8 +244,14 @@ OWN_GATEWAY = {"gateway_data_dir": ".whitney/gateways/20300101-000000-1"}
     [
         (["rll"], "--from rll: no stage of that name; did you mean 'rl'? known: sft, rl, student"),
         (["sft"], "--from sft: it is the first stage"),
-        (["rl", "--set", "stages.sft.config.batch_size=3"], "  stages.sft.config.batch_size: 2 → 3\n"),
-        (["rl", "--set", 'name="nobody"'], "no run of pipeline 'nobody' in runs has outcomes of sft. Run"),
+        (
+            ["rl", "--set", "stages.sft.config.batch_size=3"],
+            "  stages.sft.config.batch_size: 2 → 3\nTo go by the configuration that it had: `whitney run --from",
+        ),
+        (
+            ["rl", "--set", 'name="nobody"'],
+            "in runs has outcomes of sft. If it ran under another name, say which (",
+        ),
         (["rl", "--set", "name=none"], "the pipeline has no name to find its runs by; say which: --of RUN"),
         (["rl", "--embedded"], "--from rl: --embedded starts a new gateway"),
         (["rl", "--of", "nowhere"], "--of nowhere: no run folder (looked for config.json in nowhere and runs/nowhere)"),

@@ -53,6 +53,16 @@ def test_on_a_terminal_there_is_a_bar_that_ends_full() -> None:
     assert "1,500 tokens" in text
 
 
+def test_the_bar_of_a_pipeline_says_which_stage_of_how_many() -> None:
+    stream = io.StringIO()
+    with RunProgress(Console(file=stream, force_terminal=True, width=160)) as progress:
+        progress(Event("pipeline", {"name": "chain", "folder": "runs/chain", "stages": ["sft", "rl"]}))
+        progress(Event("stage", {"name": "rl", "algorithm": "grpo", "number": 2, "stages": 2}))
+        for event in EVENTS[:6]:
+            progress(event)
+    assert "2/2 rl" in stream.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
+
+
 def test_it_remembers_what_an_error_message_needs() -> None:
     _, progress = shown(terminal=False)
     assert progress.allocated
