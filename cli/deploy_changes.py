@@ -19,6 +19,7 @@ from deployments.names import REAPER
 from deployments.prefect_file import Entry, shipped
 from deployments.register import ENVIRONMENT, find, register
 from deployments.results import make_result_storage
+from tasks.user_modules import why_not_from
 from whitney.settings import resolve_settings
 
 BLOCK_NAME = re.compile(r"[a-z0-9-]+")
@@ -34,6 +35,8 @@ def changes(entries: Sequence[Entry], wishes: Wishes) -> Iterator[Change]:
     Raises:
         UsageError: an option's value is no good, or what it names is not there.
     """
+    if hidden := why_not_from(Path.cwd()):
+        raise UsageError(f"runs cannot work in this folder: {hidden}")
     if wishes.sessions is not None and wishes.sessions < 1:
         raise UsageError(f"--sessions {wishes.sessions}: at least 1, or no run could ever begin")
     if wishes.results is not None and not wishes.results.is_dir():

@@ -10,7 +10,6 @@ import asyncio
 import json
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.failures import UsageError, is_user_mistake
+from tasks.python_process import command
 
 if TYPE_CHECKING:
     from flows.load_config import AnyConfig
@@ -114,10 +114,10 @@ class Tools:
         log = Path(".whitney") / "mcp" / f"{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         settings = [word for override in overrides or [] for word in ("--set", override)]
-        command = [sys.executable, "-m", "cli", "run", config, *settings, "--name", name]
+        training = command("cli", "run", config, *settings, "--name", name)
         with log.open("wb") as output:
             process = subprocess.Popen(  # noqa: ASYNC220 - it is left to itself, not waited for
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                training, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
         self._runs[folder] = process
         return {

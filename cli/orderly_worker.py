@@ -23,6 +23,8 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
 
+from tasks.user_modules import is_ours, why_not_from
+
 LOOK_EVERY_S = 0.1
 SET_FOLDER = "prefect.deployments.steps.set_working_directory"
 
@@ -130,9 +132,7 @@ def why_not_here(deployment: DeploymentResponse, working_dir: Path | None) -> st
             f"{whose} works in {folder}, and this machine has no such folder. Run `whitney deploy` in the project's "
             "folder on this machine, or start the worker on the machine that has it"
         )
-    if missing := _missing_code(deployment.entrypoint or "", folder):
-        return f"{whose} runs {deployment.entrypoint}, and there is no {missing}: run `whitney deploy` again there"
-    return None
+    return _why_not_this_code(whose, deployment.entrypoint or "", folder)
 
 
 def _folder(steps: Sequence[Mapping[str, Any]], working_dir: Path | None) -> tuple[Path | None, bool]:
@@ -145,6 +145,14 @@ def _folder(steps: Sequence[Mapping[str, Any]], working_dir: Path | None) -> tup
             return None, False
         working_dir = directory
     return working_dir, True
+
+
+def _why_not_this_code(whose: str, entrypoint: str, folder: Path) -> str | None:
+    if is_ours(entrypoint) and (hidden := why_not_from(folder)):
+        return f"{whose}: {hidden}"
+    if missing := _missing_code(entrypoint, folder):
+        return f"{whose} runs {entrypoint}, and there is no {missing}: run `whitney deploy` again there"
+    return None
 
 
 def _missing_code(entrypoint: str, folder: Path) -> str | None:

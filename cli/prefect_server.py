@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +23,7 @@ from cli.run_data import PrefectAt, run_data
 from cli.terminal import Say
 from cli.up_notice import RunningUp
 from tasks.prefect_server import SERVER_SETTINGS
+from tasks.python_process import command
 
 if TYPE_CHECKING:
     from prefect.settings.legacy import Setting
@@ -110,11 +110,10 @@ def _sole_server_of(home: Path) -> Iterator[None]:
 
 @contextmanager
 def _started(environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "gateway.parent", sys.executable, "-m", "prefect", "server", "start"]
-    command += ["--host", HOST, "--port", environment["PREFECT_SERVER_API_PORT"]]
+    server = command("prefect", "server", "start", "--host", HOST, "--port", environment["PREFECT_SERVER_API_PORT"])
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command,
+            command("gateway.parent", *server),
             env=os.environ | environment,
             stdin=subprocess.DEVNULL,
             stdout=output,

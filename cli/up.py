@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Annotated
@@ -20,6 +19,7 @@ from cli.up_notice import RunningUp
 from cli.up_plan import Plan, plan
 from cli.up_signals import Signals
 from deployments.names import WORK_POOL
+from tasks.python_process import command
 from whitney.settings import resolve_settings
 
 MODELS = ("tiny", "smollm2-135m-instruct")
@@ -163,5 +163,5 @@ def _deploy() -> None:
     Raises:
         CommandFailedError: that did not work; it has said why.
     """
-    if subprocess.run([sys.executable, "-m", "cli", "deploy"], check=False, stdin=subprocess.DEVNULL).returncode:
+    if subprocess.run(command("cli", "deploy"), check=False, stdin=subprocess.DEVNULL).returncode:
         raise CommandFailedError("`whitney deploy` did not work: everything is stopped")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -17,6 +16,7 @@ from cli.failures import CommandFailedError
 from cli.prefect_server import PrefectServerError, prefect_server, tail, wait_until_up
 from cli.worker import CLOSING_S, HOOKS_S, READY
 from gateway.launch import Launch, LaunchError, close_stdin
+from tasks.python_process import command
 
 STARTUP_S = 180.0
 GATEWAY_STOP_S = 20.0
@@ -81,14 +81,14 @@ def gateway_part(data_dir: Path, models: Sequence[str], port: int) -> Part:
 
 def worker_part(environment: dict[str, str], limit: int | None, log: Path) -> Part:
     """The worker; its working directory is this process's."""
-    command = [sys.executable, "-m", "cli", "worker", *([] if limit is None else ["--limit", str(limit)])]
+    worker = command("cli", "worker", *([] if limit is None else ["--limit", str(limit)]))
 
     @contextmanager
     def spawn() -> Iterator[Process]:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "gateway.parent", *command],  # it ends with this process, however that ends
+                command("gateway.parent", *worker),  # it ends with this process, however that ends
                 env=os.environ | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from cli.failures import CommandFailedError, UsageError
 from cli.prefect_setup import configure
 from deployments.names import HEARTBEAT, WORK_POOL
+from tasks.user_modules import search_this_project
 
 if TYPE_CHECKING:
     from cli.orderly_worker import OrderlyWorker
@@ -57,6 +58,7 @@ def worker(
         raise UsageError(f"--limit {limit}: must be at least 1, the runs at once")
     for variable, value in SETTINGS.items():
         os.environ.setdefault(variable, value)
+    search_this_project(os.environ)
     configure(verbose=True)
     from cli.prefect_server import is_up, known_prefect
 

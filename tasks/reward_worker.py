@@ -16,7 +16,6 @@ import os
 import resource
 import signal
 import struct
-import sys
 import threading
 import time
 import traceback
@@ -31,6 +30,7 @@ from tasks.builtin_rewards import UnscorableError
 from tasks.completion import Completion
 from tasks.examples import Example
 from tasks.library_rewards import import_library
+from tasks.user_modules import is_ours, search_working_directory
 
 LENGTH = struct.Struct(">I")
 
@@ -55,13 +55,12 @@ def load_function(name: str) -> Callable[..., Any]:
     Raises:
         ValueError: there is no such function.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last, so that no file of the user's hides a library
+    search_working_directory()
     module_name, _, attribute = name.partition(":")
     function = getattr(importlib.import_module(module_name), attribute, None)
     if not callable(function):
-        raise ValueError(f"module {module_name!r} has no function {attribute!r}")  # noqa: TRY004 - the user's mistake
+        rename = "; that is a module of this project: if yours has its name, rename it" if is_ours(module_name) else ""
+        raise ValueError(f"module {module_name!r} has no function {attribute!r}{rename}")  # noqa: TRY004 - user's mistake
     return function  # type: ignore[no-any-return]  # callable() narrows Any to a callable of unknown result
 
 

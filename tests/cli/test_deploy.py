@@ -217,6 +217,16 @@ def test_bad_input_is_refused_by_name_and_value_and_nothing_is_registered(
     assert {row.id: row.updated for row in api.read_deployments()} == before
 
 
+def test_a_folder_whose_files_would_be_run_in_place_of_ours_is_refused(
+    api: SyncPrefectClient, mine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("tasks.py").write_text("")
+    assert deploy("mine.toml", "--name", mine) == 2
+    said = f"runs cannot work in this folder: {Path.cwd() / 'tasks.py'} has the name of a package of this project"
+    assert said in capsys.readouterr().err
+    assert mine not in {row.name for row in api.read_deployments()}
+
+
 @pytest.mark.parametrize(
     ("url", "says"),
     [

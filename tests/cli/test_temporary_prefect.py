@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from cli.prefect_server import PrefectServerError, free_port, prefect_server, project_server_environment, wait_until_up
 from gateway.launch import GatewayProcess
+from tasks.python_process import command
 
 CONFIG = """
 algorithm = "grpo"
@@ -25,11 +25,12 @@ name = "tiny"
 [sampling]
 max_tokens = 4
 [[rewards]]
-function = "length"
-arguments = { target = 6 }
+function = "mine:reward"
 [evaluation]
 enabled = false
 """
+# It and the project import the project's own modules, though files beside it have their names.
+REWARD = "import models.resolve\n\ndef reward(completion):\n    return len(completion.text)\n"
 # What Prefect writes when it sends logs and events to a server that is gone, or links to one.
 LOST = ("Error logging to API", "connection attempts failed", "Still processing items", "/runs/flow-run/")
 
@@ -37,9 +38,12 @@ LOST = ("Error logging to API", "connection attempts failed", "Still processing 
 @contextmanager
 def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     (folder / "tiny.toml").write_text(CONFIG)
+    (folder / "mine.py").write_text(REWARD)
+    for name in ("tasks.py", "models.py", "gateway.py"):
+        (folder / name).write_text("raise RuntimeError\n")
     variables = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
     with subprocess.Popen(
-        [sys.executable, "-m", "cli", "run", "tiny.toml", *arguments],
+        command("cli", "run", "tiny.toml", *arguments),  # like the script `whitney`, which has no folder to search
         cwd=folder,
         env=variables | {"PREFECT_HOME": str(folder / "prefect")},
         stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +31,7 @@ from cli.up_notice import RunningUp
 from cli.up_parts import Part, Process
 from cli.worker import CLOSING_S, HOOKS_S
 from flows.closing import DEADLINE_S
+from tasks.user_modules import OURS, ROOT
 
 
 @pytest.fixture
@@ -227,6 +229,22 @@ def test_where_they_are_not_the_reason_is_told(entrypoint: str, folder: str | No
     assert why is not None
     assert told in why
     assert "whitney deploy" in why
+
+
+def test_a_file_of_the_users_that_would_be_run_in_place_of_ours_is_named_and_a_folder_of_weights_is_no_such_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "models").mkdir()
+    assert why_not_here(deployment("flows.grpo.grpo", tmp_path), None) is None
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "__init__.py").write_text("raise RuntimeError\n")
+    why = why_not_here(deployment("flows.grpo.grpo", tmp_path), None)
+    assert why is not None
+    assert f"{tmp_path / 'flows'} has the name of a package of this project" in why
+    assert "rename it" in why
+    assert why_not_here(deployment("theirs.train", tmp_path), None) != why, "their own flows are theirs to look after"
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert {name.partition(".")[0] for name in packages} == set(OURS)
 
 
 def test_ctrl_c_on_a_worker_that_has_no_run_is_a_clean_end(

@@ -195,6 +195,7 @@ async def test_a_batch_without_completions_has_no_scores():
         (RewardTerm("nubmer"), "'nubmer' is unknown: did you mean 'number'"),
         (RewardTerm("no_such_module:f"), "'no_such_module:f' cannot be imported: ModuleNotFoundError"),
         (RewardTerm("graders:no_such"), "module 'graders' has no function 'no_such'"),
+        (RewardTerm("tasks:mine"), "'tasks' has no function 'mine'; that is a module of this project: .* rename it"),
         (RewardTerm("graders:length_of_text", arguments={"facto": 2}), "beside completion it takes factor"),
         (RewardTerm("regex"), "missing a required argument: 'pattern'"),
         (RewardTerm("regex", arguments={"pattern": "("}), "does not compile"),

@@ -145,6 +145,7 @@ class _EngineProcess:
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # see `gateway.launch`
             "-m",
             "gateway.providers.local.worker",
             *([] if scratch is None else [str(scratch)]),
