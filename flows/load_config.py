@@ -26,6 +26,9 @@ __all__ = [
     "with_overrides",
 ]
 
+LARGEST_BYTES = 512 * 1024
+"""Of a configuration file: more than Prefect would take as a flow's parameters, and seconds to parse."""
+
 AnyConfig = FlowConfig | PipelineConfig
 """What a configuration file can say: one algorithm's, or a pipeline of several."""
 
@@ -81,7 +84,14 @@ def parse_config(table: Mapping[str, Any], *, where: str = "configuration") -> t
 
 def _read_table(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            read = file.read(LARGEST_BYTES + 1)
+        if len(read) > LARGEST_BYTES:
+            raise ConfigError(
+                f"{path}: larger than {LARGEST_BYTES // 1024} KiB, which no configuration is; examples belong into a "
+                "file of their own, which data.source names"
+            )
+        return tomllib.loads(read.decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; `whitney init grpo` writes a commented one to start from") from None
     except (OSError, UnicodeDecodeError) as error:
