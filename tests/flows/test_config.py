@@ -83,7 +83,9 @@ def test_an_override_that_is_none_says_how_to_write_it(tmp_path: Path, override:
     assert said in str(raised.value)
 
 
-def test_a_missing_file_a_broken_one_and_one_that_is_no_configuration_by_its_size_are_said_plainly(tmp_path: Path) -> None:
+def test_a_missing_file_a_broken_one_and_one_that_is_no_configuration_by_its_size_are_said_plainly(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(ConfigError) as missing:
         load_config(tmp_path / "none.toml")
     assert "no such file" in str(missing.value)
