@@ -8,13 +8,16 @@ whoever presses Retry after it is asked once more.
 from __future__ import annotations
 
 import asyncio
+import re
 from uuid import UUID
 
+from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 from prefect.flow_runs import apause_flow_run, asuspend_flow_run
 from prefect.input import RunInput
+from prefect.logging import get_run_logger
 from pydantic import Field
 
 from flows.early_end import DeclinedError
@@ -42,14 +45,15 @@ class Decision(RunInput):
     go_on: bool = Field(True, description="Switch it off to decline: the run then ends here, as Cancelled.")
 
 
-async def ask_person(key: str, question: str, *, timeout_s: float) -> None:
+async def ask_person(key: str, question: str, *, why: str, timeout_s: float) -> None:
     """Wait until a person says to go on; at once, if one has said so before.
 
     What must not be held while somebody thinks — a session, a slot, a lock — is not to be held here.
 
     Args:
         key: names the question within the flow run: one key is asked once, whatever is retried.
-        question: markdown, shown above the form.
+        question: markdown, shown above the form, and kept as an artifact of the flow run.
+        why: the same in a line, for the log.
         timeout_s: seconds to wait.
 
     Raises:
@@ -63,18 +67,20 @@ async def ask_person(key: str, question: str, *, timeout_s: float) -> None:
     flow_run_id = context.flow_run.id
     if (await _read(flow_run_id)).labels.get(DECISION + key) == GO_ON:
         return
-    if not (await _wait(context.flow_run, key, question, timeout_s)).go_on:
+    if not (await _wait(context.flow_run, key, question, why, timeout_s)).go_on:
         raise DeclinedError(f"declined by a person ({key})")
     async with get_client() as api:
         await api.update_flow_run_labels(flow_run_id, {DECISION + key: GO_ON})
 
 
-async def _wait(run: FlowRun, key: str, question: str, timeout_s: float) -> Decision:
+async def _wait(run: FlowRun, key: str, question: str, why: str, timeout_s: float) -> Decision:
     form = Decision.with_initial_data(description=question)
     emit("paused", key=key, question=question, flow_run_id=str(run.id), timeout_s=timeout_s)
     # Prefect knows a pause by its key, also after a Retry that was forced, as the UI's is: each attempt has its own. A
     # run that was suspended and resumed is the same attempt still.
     key_of_attempt = f"{key}-{run.run_count}"
+    if key_of_attempt not in (run.empirical_policy.pause_keys or ()):  # the process that Resume starts comes here, too
+        await _tell(key, question, why, timeout_s)
     if run.deployment_id and not run.parent_task_run_id:
         # It returns in the process that Resume starts, with what this one's successor was told.
         decision = await asuspend_flow_run(wait_for_input=form, key=key_of_attempt, timeout=_whole(timeout_s))
@@ -85,6 +91,18 @@ async def _wait(run: FlowRun, key: str, question: str, timeout_s: float) -> Deci
         run.run_count = (await _read(run.id)).run_count
     emit("resumed", key=key)
     return decision
+
+
+async def _tell(key: str, question: str, why: str, timeout_s: float) -> None:
+    """In the log and among the artifacts: the form is seen only by who presses Resume."""
+    get_run_logger().warning(
+        "waits for a person: %s. The answer is given under Resume, on this run's page in the Prefect UI; without one "
+        "in %.3g hours the run ends, with nothing held or billed meanwhile",
+        why,
+        timeout_s / 3600,
+    )
+    artifact_key = "question-" + re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")  # what Prefect allows in one
+    await Artifact(type="markdown", key=artifact_key, description=f"waits for a person: {why}", data=question).acreate()
 
 
 async def _wait_here(form: type[Decision], key: str, timeout_s: float) -> Decision:

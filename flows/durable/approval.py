@@ -38,7 +38,8 @@ async def ask_if_large(approval: ApprovalConfig, operations: Counter[str], plan:
     above, planned = approval.above_operations, operations.total()
     if above is not None and planned > above:
         question = question_about(plan, operations, above)
-        await ask_person(f"approval-{planned}", question, timeout_s=approval.timeout_s)
+        why = f"{planned} operations are planned, more than approval.above_operations = {above}"
+        await ask_person(f"approval-{planned}", question, why=why, timeout_s=approval.timeout_s)
 
 
 def plan_of(inputs: Prepared) -> dict[str, object]:
@@ -57,7 +58,7 @@ def plan_of(inputs: Prepared) -> dict[str, object]:
         "algorithm": inputs.algorithm,
         "model": f"{config.model.name} on {config.model.provider}, LoRA rank {config.lora.rank}",
         "data": inputs.data.description,
-        "cycles": f"{config.cycles} of {', '.join(sizes)}",
+        "cycles": f"{config.cycles} cycle{'' if config.cycles == 1 else 's'} of {', '.join(sizes)}",
         "measurements": f"{planned_measurements(config, heldout)}, of {heldout} held-out examples",
         "sessions at once": planned_sessions(config),
     }

@@ -148,7 +148,7 @@ class Chain:
             warn(f"{told}; going on all the same")
         elif gate.on_fail == "pause":
             question = f"**{self.folder.path.name}**: {told}.\n\nGo on with the next stage all the same?"
-            await ask_person(f"gate-{stage.name}", question, timeout_s=self.config.approval.timeout_s)
+            await ask_person(f"gate-{stage.name}", question, why=told, timeout_s=self.config.approval.timeout_s)
         else:
             raise GateError(
                 f"{told}. A Retry comes to the same gate: change `require`, or the stage's configuration and train it "

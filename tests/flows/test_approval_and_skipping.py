@@ -14,6 +14,7 @@ import psutil
 import pytest
 from flow_probes import ended, ledger, retry, sessions_of
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import CancelledRun, Pause
 from prefect.states import Pending
@@ -79,6 +80,14 @@ async def form_part(flow_run_id: UUID, key: str) -> str | None:
             return None
 
 
+async def told(flow_run_id: UUID) -> list[Any]:
+    """What stands among the artifacts of a run of what it asks."""
+    wanted = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id]))
+    async with get_client() as api:
+        found = await api.read_artifacts(artifact_filter=wanted)
+    return [one.data for one in found if one.key and one.key.startswith("question-approval-")]
+
+
 async def answer(flow_run_id: UUID, *, go_on: bool) -> None:
     """The Resume button, with the form filled in."""
     async with get_client() as api:
@@ -120,7 +129,7 @@ async def test_a_large_run_of_a_deployment_is_suspended_with_its_plan_and_asks_o
     assert question is not None
     assert f"**{planned} Whitney operations are planned at most**, more than approval.above_operations = 0" in question
     assert "- **model**: tiny on local, LoRA rank 8" in question
-    assert "- **cycles**: 1 of 4 prompts, 4 completions each" in question
+    assert "- **cycles**: 1 cycle of 4 prompts, 4 completions each" in question
     assert "- **measurements**: 2, of 4 held-out examples" in question
     assert "1 optim_step" in question
     assert await gateway.sessions(flow_run_id) == []
@@ -138,6 +147,10 @@ async def test_a_large_run_of_a_deployment_is_suspended_with_its_plan_and_asks_o
     run = await served.ended(flow_run_id, attempt=2)
     assert state_of(run) == StateType.COMPLETED
     assert (await state_names(flow_run_id)).count("Suspended") == 1
+    assert await told(flow_run_id) == [question], "once, by the process that was suspended"
+    assert (
+        f"waits for a person: {planned} operations are planned, more than approval.above_oper" in served.log.read_text()
+    )
     assert run.labels[f"{DECISION}approval-{planned}"] == "go on"
     assert len(await gateway.all_closed(flow_run_id)) == 2
 
