@@ -71,4 +71,13 @@ def test_make_install_brings_the_gateway_and_the_extras_that_are_named_and_no_de
 def test_continuous_integration_runs_make_test() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    assert script.read_text().splitlines()[-1] == "exec make test"
+    assert script.read_text().splitlines()[-1] == "exec make test INSTALLER=uv"
+
+
+@pytest.mark.parametrize(("installer", "by"), [("pip", "-m pip "), ("uv", "uv pip ")])
+def test_whoever_installs_does_it_at_the_locked_versions(installer: str, by: str) -> None:
+    command = ["make", "--always-make", "--dry-run", "install", f"INSTALLER={installer}"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (project,) = (line for line in shown.splitlines() if '-e ".[local]"' in line)
+    assert by in project.split("&&")[-1]
+    assert project.endswith('-c requirements.lock -e ".[local]"')
