@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from algorithms.gates import Metric, parse_gate
 from algorithms.names import did_you_mean
 from flows.config import DpoConfig, FlowConfig, SftConfig
-
-if TYPE_CHECKING:  # pipeline.py builds on this module
-    from flows.config.pipeline import StageConfig
+from flows.config.stage import StageConfig
 
 # Numbers of an evaluation that one algorithm alone measures.
 OWN = {"loss": SftConfig, "margin": DpoConfig, "preference_accuracy": DpoConfig}

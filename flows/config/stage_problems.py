@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from algorithms.names import did_you_mean
-from flows.config import CONFIGS, DistillConfig, FlowConfig, RolloutConfig
+from flows.config import CONFIGS, FlowConfig
 from flows.config.gates import gate_problems
-from flows.config.mistakes import mistakes
+from flows.config.stage import StageConfig
+from flows.config.stage_mistakes import stage_mistakes
+from flows.config.stage_weights import weight_problems
+from flows.config.staged import StagedConfig
 from flows.config.stages import SET_BY_PIPELINE, merged_table, stage_config
-
-if TYPE_CHECKING:  # pipeline.py builds on this module
-    from flows.config.pipeline import PipelineConfig, StageConfig
 
 INITIAL = ("initial_state_id", "initial_artifact_id", "initial_optimizer")
 OF_TEACHER = ("name", "provider", "state_id", "artifact_id", "rank", "alpha")
 
 
-def problems(pipeline: PipelineConfig) -> list[str]:
+def problems(pipeline: StagedConfig) -> list[str]:
     """Everything about the stages that can be refused before anything else is looked at, a line each."""
     found = [*_shared_problems(pipeline), *_reference_problems(pipeline)]
     if found:
@@ -35,42 +34,18 @@ def problems(pipeline: PipelineConfig) -> list[str]:
             try:
                 configs[stage.name] = stage_config(pipeline, stage)
             except ValidationError as error:
-                found += _field_problems(pipeline, stage, where, error)
+                found += stage_mistakes(pipeline, stage, where, error)
     if len(configs) < len(pipeline.stages):
         return found
     for index, stage in enumerate(pipeline.stages):
         where = f"stages[{index}] ({stage.name})"
-        found += [f"{where}{line}" for line in _weight_problems(pipeline, stage, configs)]
+        found += [f"{where}{line}" for line in weight_problems(pipeline, stage, configs)]
         earlier = [one.name for one in pipeline.before(stage)]
         found += [f"{where}.require = {stage.require!r}: {line}" for line in gate_problems(stage, earlier, configs)]
     return found
 
 
-def _field_problems(pipeline: PipelineConfig, stage: StageConfig, where: str, error: ValidationError) -> Iterator[str]:
-    """What pydantic has found in a stage's table, a line each; of what `shared` says, by the name it has there."""
-    for line in mistakes(CONFIGS[stage.algorithm], error):
-        path = re.match(r"[\w.\[\]]+(?= = | is missing)", line)
-        if path is None:
-            yield f"{where}.config: {line}"
-        elif _has(pipeline.shared, path[0]) and not _has(stage.config, path[0]):
-            yield f"shared.{line} (as {where} takes it)"
-        else:
-            yield f"{where}.config.{line}"
-
-
-def _has(table: Any, path: str) -> bool:
-    """Whether a table says something at a place, as a message names it: `model.name`, `rewards[0].weight`."""
-    for part in re.findall(r"\w+", path):
-        if isinstance(table, Mapping) and part in table:
-            table = table[part]
-        elif isinstance(table, list) and part.isdecimal():
-            table = table[int(part)]
-        else:
-            return False
-    return True
-
-
-def _shared_problems(pipeline: PipelineConfig) -> Iterator[str]:
+def _shared_problems(pipeline: StagedConfig) -> Iterator[str]:
     known = {name for stage in pipeline.stages for name in CONFIGS[stage.algorithm].model_fields}
     for name in pipeline.shared:
         if name in SET_BY_PIPELINE:
@@ -82,7 +57,7 @@ def _shared_problems(pipeline: PipelineConfig) -> Iterator[str]:
         yield f"shared.model.{name}: every stage would begin there; write it into the config of the one that should"
 
 
-def _reference_problems(pipeline: PipelineConfig) -> Iterator[str]:
+def _reference_problems(pipeline: StagedConfig) -> Iterator[str]:
     names: list[str] = []
     for index, stage in enumerate(pipeline.stages):
         where = f"stages[{index}] ({stage.name})"
@@ -99,7 +74,7 @@ def _reference_problems(pipeline: PipelineConfig) -> Iterator[str]:
         names.append(stage.name)
 
 
-def _table_problems(pipeline: PipelineConfig, stage: StageConfig) -> Iterator[str]:
+def _table_problems(pipeline: StagedConfig, stage: StageConfig) -> Iterator[str]:
     for name in SET_BY_PIPELINE:
         if name in stage.config:
             yield f".config.{name}: the pipeline has this for all stages; leave it out here"
@@ -119,33 +94,3 @@ def _given(table: Mapping[str, Any], section: str, names: tuple[str, ...]) -> li
     """Those of the fields that say something: a file of `whitney init` and a form have every field, at its default."""
     inner = table.get(section)
     return [name for name in names if isinstance(inner, Mapping) and inner.get(name) not in (None, False)]
-
-
-def _weight_problems(pipeline: PipelineConfig, stage: StageConfig, configs: Mapping[str, FlowConfig]) -> Iterator[str]:
-    """An adapter can go on only as what it is: of the same model, rank and alpha; an optimizer with its own kind."""
-    if not (start := pipeline.starts_at(stage)):
-        return
-    own, its = configs[stage.name], configs[start]
-    pairs = {
-        "model.provider": (own.model.provider, its.model.provider),
-        "model.name": (own.model.name, its.model.name),
-        "lora.rank": (own.lora.rank, its.lora.rank),
-        "lora.alpha": (own.lora.alpha, its.lora.alpha),
-    }
-    for path, (mine, theirs) in pairs.items():
-        if mine != theirs:
-            yield (
-                f".config.{path} = {mine!r}: its weights are those of stage {start!r}, whose {path} is {theirs!r}; "
-                'make them the same (`shared` is for that), or set start_from = "base"'
-            )
-    if stage.start_from == "state" and not _of_a_kind(own, its):
-        yield (
-            f'.start_from = "state": the optimizer of {pipeline.stage(start).algorithm} has run on another kind of '
-            f'loss than that of {stage.algorithm}; "weights" begins with a fresh one'
-        )
-
-
-def _of_a_kind(one: FlowConfig, other: FlowConfig) -> bool:
-    """Whether an optimizer's means of one's gradients say something of the other's: same algorithm or family."""
-    families = (RolloutConfig, DistillConfig)
-    return type(one) is type(other) or any(isinstance(one, kind) and isinstance(other, kind) for kind in families)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flows.config import CONFIGS, FlowConfig
-
-if TYPE_CHECKING:  # pipeline.py builds on this module
-    from flows.config.pipeline import PipelineConfig, StageConfig
+from flows.config.stage import StageConfig
+from flows.config.staged import StagedConfig
 
 SET_BY_PIPELINE = ("name", "output_dir", "credentials_block", "session_limit", "skip_unchanged", "approval")
 """Fields of every algorithm's configuration that the pipeline has for all stages."""
@@ -21,7 +20,7 @@ def later(stage: str) -> str:
 
 
 def stage_config(
-    pipeline: PipelineConfig,
+    pipeline: StagedConfig,
     stage: StageConfig,
     state_of: Callable[[str], str] = later,
     *,
@@ -53,7 +52,7 @@ def stage_config(
     return CONFIGS[stage.algorithm].model_validate(table)
 
 
-def merged_table(pipeline: PipelineConfig, stage: StageConfig) -> dict[str, Any]:
+def merged_table(pipeline: StagedConfig, stage: StageConfig) -> dict[str, Any]:
     """What of `shared` the stage's algorithm has, and over it what the stage says, table by table."""
     known = CONFIGS[stage.algorithm].model_fields
     shared = {name: value for name, value in pipeline.shared.items() if name in known}
