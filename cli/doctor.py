@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 FREE_GB = 5
 """PyTorch and the demo's model, with room for saved states."""
 
+NO_ENDPOINT = (
+    "none is named by WHITNEY_BASE_URL and WHITNEY_API_KEY, and none runs here: `whitney up` starts one that stays; "
+    "without it each `whitney run` starts its own"
+)
+
 MARKS = {"ok": "[green]ok  [/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]"}
 
 
@@ -71,8 +76,8 @@ def _whitney() -> list[Finding]:
 
     try:
         settings = resolve_settings()
-    except NoEndpointError as error:
-        return [Finding("warn", "Whitney endpoint", f"{error}; without one `whitney run` starts one for the run")]
+    except NoEndpointError:
+        return [Finding("warn", "Whitney endpoint", NO_ENDPOINT)]
     except ConfigurationError as error:
         return [Finding("fail", "Whitney endpoint", str(error))]
     local = local_gateway()

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 MISSING = "not there; needed for deployments only, and `whitney deploy` and `whitney up` make what they need"
 
 
+WAITS = {
+    "AwaitingRetry": "a worker, after somebody has pressed Retry",
+    "AwaitingConcurrencySlot": "another run of its deployment to end",
+}
+"""What a run that is due waits for, by its state's name."""
+
+SHOWN = 10
+"""Runs that wait, at most."""
+
+
 def look_at_prefect() -> list[Finding]:
     """The server, and what is on it."""
     from cli.prefect_server import is_up, known_prefect
@@ -29,7 +39,7 @@ def look_at_prefect() -> list[Finding]:
             advice = "each run starts a temporary one; for deployments and a lasting UI: whitney up"
             return [Finding("warn", "Prefect API", f"none configured: {advice}")]
         if not is_up(prefect.api_url):
-            advice = "start it, or unset PREFECT_API_URL"
+            advice = "start it; or `unset PREFECT_API_URL` (in a terminal) and `whitney up`, which starts one"
             return [*findings, Finding("fail", "Prefect API", f"{prefect.shown} does not answer: {advice}")]
         return [*findings, Finding("ok", "Prefect API", prefect.shown), *_on_the_server()]
 
@@ -50,6 +60,7 @@ def _on_the_server() -> Iterator[Finding]:
                     yield Finding("warn", subject, MISSING)
                 else:
                     yield Finding("fail", subject, f"Prefect answers {status}: see the server's log")
+        yield from _waiting(api)
 
 
 def _work_pool(api: SyncPrefectClient) -> Finding:
@@ -95,6 +106,20 @@ def _reaper(api: SyncPrefectClient) -> Finding:
 def _session_limit(api: SyncPrefectClient) -> Finding:
     limit = api.read_global_concurrency_limit_by_name(SESSION_LIMIT)
     return Finding("ok", "session limit", f"{SESSION_LIMIT}: {limit.limit} at once, {limit.active_slots} taken")
+
+
+def _waiting(api: SyncPrefectClient) -> Iterator[Finding]:
+    """Runs that are neither at work nor at their end, and what each waits for."""
+    from prefect.client.schemas.filters import FlowRunFilter
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    from cli.prefect_setup import flow_run_page
+
+    states = {"operator": "or_", "type": {"any_": ["PAUSED"]}, "name": {"any_": list(WAITS)}}
+    wanted = FlowRunFilter.model_validate({"state": states, "parent_task_run_id": {"is_null_": True}})
+    for run in api.read_flow_runs(flow_run_filter=wanted, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=SHOWN):
+        for_what = WAITS.get(run.state_name or "", "a person: press Resume on its page, which asks")
+        yield Finding("warn", "waiting run", f"{run.name} waits for {for_what}; {flow_run_page(str(run.id))}")
 
 
 LOOKS: dict[str, Callable[[SyncPrefectClient], Finding]] = {

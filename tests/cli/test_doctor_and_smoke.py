@@ -4,12 +4,21 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.states import AwaitingRetry, Scheduled, Suspended
 
 from cli.app import run_command
 from cli.smoke_checks import CHECKS, NOT_TAKEN
 from gateway.launch import GatewayProcess, start_gateway
 from whitney.client import WhitneyClient
 from whitney.settings import WhitneySettings
+
+
+@flow
+def asked_and_due() -> None:
+    """What is never run."""
 
 
 def smoke_sessions(gateway: GatewayProcess) -> list[tuple[str, set[str]]]:
@@ -129,4 +138,23 @@ def test_doctor_without_an_endpoint_says_what_to_set_and_does_not_fail(
     monkeypatch.delenv("WHITNEY_API_KEY")
     monkeypatch.setenv("WHITNEY_DATA_DIR", str(tmp_path / "nobody"))
     assert run_command(["doctor"]) == 0
-    assert "warn Whitney endpoint: no Whitney endpoint: set WHITNEY_BASE_URL" in capsys.readouterr().out
+    assert "warn Whitney endpoint: none is named by WHITNEY_BASE_URL and WHITNEY_API_KEY" in capsys.readouterr().out
+
+
+def test_doctor_names_the_runs_that_wait_and_what_for(
+    endpoint: GatewayProcess, prefect_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting: dict[str, State] = {
+        "a person: press Resume": Suspended(timeout_seconds=600),
+        "a worker, after somebody has pressed Retry": AwaitingRetry(),
+        "another run of its deployment to end": Scheduled(name="AwaitingConcurrencySlot"),
+    }
+    with get_client(sync_client=True) as api:
+        runs = {what: api.create_flow_run(asked_and_due, state=state) for what, state in waiting.items()}
+        assert run_command(["doctor"]) == 0
+        for run in runs.values():
+            api.delete_flow_run(run.id)
+    shown = capsys.readouterr().out
+    for what, run in runs.items():
+        assert f"warn waiting run: {run.name} waits for {what}" in shown
+        assert f"/runs/flow-run/{run.id}" in shown
