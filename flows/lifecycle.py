@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
+from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from prefect import flow as prefect_flow
@@ -132,11 +133,21 @@ def block_flow(name: str, run_name: str = "{block.label}") -> FlowDecorator:
             persist_result=True,
             result_serializer="json",
             validate_parameters=False,
-        )(function)
+        )(_without_a_form(function))
         made.fn = known_as(name, _ending_early(function))
         return made
 
     return decorate
+
+
+def _without_a_form(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose parameters Prefect will not describe: nobody starts a block by a form.
+
+    The descriptions would be a seventh of what it takes to import the flows, which every attempt does.
+    """
+    names = [parameter.replace(annotation=Parameter.empty) for parameter in signature(function).parameters.values()]
+    function.__signature__ = Signature(names)  # type: ignore[attr-defined]
+    return function
 
 
 def inner_flow(name: str, run_name: str) -> FlowDecorator:
