@@ -29,11 +29,12 @@ TRIED_ANSWERS = 64
 
 
 async def prepare(
-    algorithm: str, config: FlowConfig, *, not_there_yet: Collection[str] = ()
+    algorithm: str, config: FlowConfig, *, not_there_yet: Collection[str] = (), goes_on: bool = False
 ) -> tuple[WhitneyClient, Prepared]:
     """Connect and check; on any error the client is closed again.
 
-    `not_there_yet` are states that an earlier stage of a pipeline is still to save: they are not looked for.
+    `not_there_yet` are states that an earlier stage of a pipeline is still to save: they are not looked for. Nor are
+    any of a run that `goes_on`: which it still needs is known later (`flows.durable.weights_left`).
 
     Raises:
         ConfigError: what cannot work here, with the field to change.
@@ -51,7 +52,8 @@ async def prepare(
         prepared = Prepared(algorithm, config, data, renderer, capability=row, teacher_capability=teacher)
         with as_config_error():
             await _refuse_what_cannot_run(prepared)
-        await require_weights(client, config, not_there_yet)
+        if not goes_on:
+            await require_weights(client, config, not_there_yet)
     except BaseException:
         await client.aclose()
         raise

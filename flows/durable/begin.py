@@ -22,6 +22,7 @@ from flows.durable.session_scope import SessionScope
 from flows.durable.slots import Slots
 from flows.durable.telling import warn
 from flows.durable.unchanged import skip_if_unchanged
+from flows.durable.weights_left import require_weights_left
 from tasks.events import emit
 from tasks.run_folder import RunFolder
 
@@ -34,7 +35,8 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         WhitneyError: the gateway cannot be reached, or refuses the key.
         EarlyEnd: nothing has changed since the last run, or a person has declined.
     """
-    client, inputs = await prepare(algorithm, config)
+    goes_on = _goes_on(config)
+    client, inputs = await prepare(algorithm, config, goes_on=goes_on)
     async with AsyncExitStack() as held:
         held.push_async_callback(client.aclose)
         if config.skip_unchanged:
@@ -54,12 +56,17 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         before = folder.read_config()
         with _writable(config):
             _record(inputs, folder, scope.attempt, before)
-        # A run that was suspended and resumed is still attempt 1; its folder knows better.
-        if scope.attempt > 1 or "config" in before:
-            await revoke_lost_blocks(client, folder)
+        if goes_on:
+            await require_weights_left(client, inputs, await revoke_lost_blocks(client, folder))
         _announce(inputs, folder)
         held.pop_all()  # they are the attempt's now
         return Attempt(inputs, client, folder, scope, lock)
+
+
+def _goes_on(config: FlowConfig) -> bool:
+    """Whether the flow run has begun before. Suspended and resumed it is still attempt 1; its folder knows better."""
+    path = RunFolder.find(config.output_dir, config.name or flow_run.name, flow_run.id)
+    return flow_run.run_count > 1 or (path is not None and "config" in RunFolder(path, flow_run.id).read_config())
 
 
 def _announce(inputs: Prepared, folder: RunFolder) -> None:

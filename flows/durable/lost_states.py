@@ -9,7 +9,7 @@ children are set to Crashed, which Prefect answers with new ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from prefect.client.orchestration import get_client
 from prefect.states import Crashed
@@ -32,8 +32,16 @@ class Problem(StrEnum):
     FORGOTTEN = "goes with a buffer of solutions that is missing from the run folder, or not as it was saved"
 
 
-async def revoke_lost_blocks(client: WhitneyClient, folder: RunFolder) -> None:
-    """Make sure that the newest block a Retry will adopt can be gone on from.
+class Left(Enum):
+    """What a Retry goes on from."""
+
+    EXPORTED = "all is trained and exported: no weights are needed any more"
+    SAVED = "a state of its own"
+    NOTHING = "its initial weights"
+
+
+async def revoke_lost_blocks(client: WhitneyClient, folder: RunFolder) -> Left:
+    """Make sure that the newest block a Retry will adopt can be gone on from; what there is to go on from.
 
     Raises:
         ConfigError: none can: the states have expired or were deleted. Or a finished block's result cannot be read.
@@ -41,15 +49,16 @@ async def revoke_lost_blocks(client: WhitneyClient, folder: RunFolder) -> None:
     """
     children = await completed_children(folder.flow_run_id)
     if any(isinstance(child.outcome, ExportOutcome) for child in children):
-        return  # all is trained and exported: no state is needed any more
+        return Left.EXPORTED
     blocks = sorted(
         (child for child in children if isinstance(child.outcome, BlockOutcome)), key=lambda child: child.outcome.block
     )
     lost: list[tuple[Child, Problem]] = []
     while blocks and (problem := await _problem(client, folder, blocks[-1].outcome)):
         lost.append((blocks.pop(), problem))
+    left = Left.SAVED if blocks else Left.NOTHING
     if not lost:
-        return
+        return left
     if not blocks and any(problem is Problem.GONE for _, problem in lost):
         newest, why = lost[0]
         raise ConfigError(
@@ -64,6 +73,7 @@ async def revoke_lost_blocks(client: WhitneyClient, folder: RunFolder) -> None:
         if isinstance(child.outcome, EvaluationOutcome) and child.outcome.state_id in gone
     ]
     await _revoke(lost, measured, blocks[-1].outcome if blocks else None)
+    return left
 
 
 async def _problem(client: WhitneyClient, folder: RunFolder, outcome: BlockOutcome) -> Problem | None:

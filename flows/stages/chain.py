@@ -5,32 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-
-from prefect.logging import get_run_logger
 
 from flows.checks.prepared import Prepared
 from flows.config import FlowConfig
 from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.config.stages import stage_config
 from flows.durable.earlier import Beginner, give_way
-from flows.durable.telling import warn
 from flows.durable.unchanged import remember_fingerprint
-from flows.person import ask_person
-from flows.stages.outcome import GateOutcome, StageOutcome, judged, stage_outcome
+from flows.stages.ending import open_sessions_below, tell_of_lost_adapters
+from flows.stages.gate import pass_gate
+from flows.stages.outcome import StageOutcome, judged, require_own, stage_outcome
 from flows.stages.report import PipelineReport
 from flows.stages.summary import summarize
 from tasks.events import Event, emit, listening
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
-from whitney.errors import WhitneyError
-from whitney.labels import ROOT_FLOW_RUN
-
-
-class GateError(RuntimeError):
-    """A stage is not as good as its gate requires. A Retry measures nothing again: it fails at the same gate."""
 
 
 class Chain:
@@ -96,17 +87,9 @@ class Chain:
         """What the stage has come to, from its summary: just trained, or adopted from an earlier attempt.
 
         Raises:
-            RuntimeError: the summary is another stage's. Prefect matches subflows by order of call; were the order
-                ever to differ, a stage would go untrained in a pipeline that ends Completed.
+            RuntimeError: the summary is another stage's: see `flows.stages.outcome.require_own`.
         """
-        named = str(self.config_of(stage).name)
-        places = RunFolder.places(self.folder.path, named, summary["flow_run_id"])
-        own = {place.name for place in places}
-        if summary["algorithm"] != stage.algorithm or Path(summary["run_folder"]).name not in own:
-            raise RuntimeError(
-                f"stage {stage.name!r} was handed the result of {summary['algorithm']} in {summary['run_folder']}. "
-                "Please report this; nothing has been trained on it"
-            )
+        require_own(stage, summary, self.folder.path, str(self.config_of(stage).name))
         return stage_outcome(
             self.config,
             stage,
@@ -138,22 +121,7 @@ class Chain:
         )
         if outcome.gate is not None:
             emit("gate", stage=stage.name, **outcome.gate.model_dump())
-            await self._pass(stage, outcome.gate)
-
-    async def _pass(self, stage: StageConfig, gate: GateOutcome) -> None:
-        told = f"gate of stage {stage.name!r}, {gate.require}: {gate.message}"
-        if gate.passed:
-            get_run_logger().info("%s", told)
-        elif gate.on_fail == "continue":
-            warn(f"{told}; going on all the same")
-        elif gate.on_fail == "pause":
-            question = f"**{self.folder.path.name}**: {told}.\n\nGo on with the next stage all the same?"
-            await ask_person(f"gate-{stage.name}", question, why=told, timeout_s=self.config.approval.timeout_s)
-        else:
-            raise GateError(
-                f"{told}. A Retry comes to the same gate: change `require`, or the stage's configuration and train it "
-                f"again with all after it (`whitney run PIPELINE --from {stage.name}`)"
-            )
+            await pass_gate(stage, outcome.gate, self.folder.path.name, timeout_s=self.config.approval.timeout_s)
 
     async def finish(self) -> dict[str, Any]:
         """Write and publish the account of all stages."""
@@ -164,21 +132,13 @@ class Chain:
             "flow_run_id": self._process.flow_run_id,
             "attempt": self._process.attempt,
             "seconds": round(time.monotonic() - self._began, 1),
-            "open_sessions": await self._open_sessions(),
+            "open_sessions": await open_sessions_below(self._process.flow_run_id, self._client),
         }
+        tell_of_lost_adapters(outcomes)
         self.folder.write_summary(summary)
         if whole := self.folder.read_config().get("fingerprint"):
             await remember_fingerprint(whole)
         return summary
-
-    async def _open_sessions(self) -> int | None:
-        """Of all stages; None when the endpoint does not say."""
-        try:
-            sessions = await self._client.list_sessions(label=(ROOT_FLOW_RUN, self._process.flow_run_id))
-        except WhitneyError as error:  # all is trained, exported and closed: not worth failing for
-            warn(f"cannot tell whether a session is still open: {error}")
-            return None
-        return sum(session.status == "open" for session in sessions)
 
     def _data_fingerprint(self, stage: StageConfig) -> str | None:
         """Of a stage that an earlier attempt has finished the data is not looked at again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,6 +13,7 @@ from algorithms.readings import Reading, reading
 from flows.checks.drift import fingerprint
 from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.config.stages import stage_config
+from tasks.run_folder import RunFolder
 
 Evaluation = dict[str, Any]
 """An evaluation as a training flow's summary has it: `EvaluationOutcome`, without its bill."""
@@ -88,6 +90,21 @@ def stage_outcome(
         alpha=lora.alpha,
         pipeline_flow_run_id=flow_run_id,
     )
+
+
+def require_own(stage: StageConfig, summary: Mapping[str, Any], folder: Path, name: str) -> None:
+    """Make sure that a summary is of the stage: its algorithm's, in the run folder `name` within the pipeline's.
+
+    Raises:
+        RuntimeError: it is another stage's. Prefect matches subflows by order of call; were the order ever to differ, a
+            stage would go untrained in a pipeline that ends Completed.
+    """
+    own = {place.name for place in RunFolder.places(folder, name, summary["flow_run_id"])}
+    if summary["algorithm"] != stage.algorithm or Path(summary["run_folder"]).name not in own:
+        raise RuntimeError(
+            f"stage {stage.name!r} was handed the result of {summary['algorithm']} in {summary['run_folder']}. "
+            "Please report this; nothing has been trained on it"
+        )
 
 
 def judged(stage: StageConfig, outcome: StageOutcome, earlier: Mapping[str, StageOutcome]) -> StageOutcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from algorithms.readings import reading
 from flows.config.pipeline import PipelineConfig, StageConfig
@@ -22,6 +22,7 @@ def pipeline_markdown(
     *,
     name: str,
     ended: Mapping[str, str],
+    lost: Collection[str] = (),
     link: Link = lambda _: None,
 ) -> str:
     """The page.
@@ -31,6 +32,7 @@ def pipeline_markdown(
         outcomes: of the stages that are finished.
         name: the run's.
         ended: what to say of a stage that has none: why it failed.
+        lost: stages whose adapters are not where they were.
         link: to each stage's own page.
     """
     done = {outcome.stage: outcome for outcome in outcomes}
@@ -38,7 +40,7 @@ def pipeline_markdown(
         _row(stage, number, done.get(stage.name), ended.get(stage.name, "–"), link)
         for number, stage in enumerate(pipeline.stages, 1)
     ]
-    parts = [f"# {name}", _chart(outcomes), "\n".join([*_head(), *rows]), *_left(outcomes)]
+    parts = [f"# {name}", _chart(outcomes), "\n".join([*_head(), *rows]), *_left(outcomes, lost)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -92,11 +94,12 @@ def _chart(outcomes: Sequence[StageOutcome]) -> str:
     return image(svg, TITLE) if svg else ""
 
 
-def _left(outcomes: Sequence[StageOutcome]) -> Iterator[str]:
+def _left(outcomes: Sequence[StageOutcome], lost: Collection[str]) -> Iterator[str]:
     """What the gates said, and where what the stages have left is to be found."""
     gates = [f"- gate of {one.stage}, `{one.gate.require}`: {one.gate.message}" for one in outcomes if one.gate]
     lines = [
-        f"- {outcome.stage}: adapter `{outcome.adapter}`, artifact `{outcome.artifact_id}`, state `{outcome.state_id}`"
+        f"- {outcome.stage}: adapter `{outcome.adapter}`{' (gone)' if outcome.stage in lost else ''}, artifact "
+        f"`{outcome.artifact_id}`, state `{outcome.state_id}`"
         for outcome in outcomes
     ]
     yield from ("\n".join(part) for part in (gates, lines) if part)

@@ -12,6 +12,7 @@ from prefect.exceptions import CancelledRun
 from prefect.utilities.urls import url_for
 
 from flows.config.pipeline import PipelineConfig, StageConfig
+from flows.stages.ending import adapter_is_there
 from flows.stages.outcome import StageOutcome
 from flows.stages.page import pipeline_markdown
 
@@ -32,7 +33,14 @@ class PipelineReport:
 
     async def update(self, outcomes: Sequence[StageOutcome]) -> None:
         """Show what is finished."""
-        markdown = pipeline_markdown(self._pipeline, outcomes, name=self._name, ended=self._ended, link=_page_of)
+        markdown = pipeline_markdown(
+            self._pipeline,
+            outcomes,
+            name=self._name,
+            ended=self._ended,
+            lost={outcome.stage for outcome in outcomes if not adapter_is_there(outcome)},
+            link=_page_of,
+        )
         if self._page is None:
             description = f"pipeline {self._name}"
             artifact = Artifact(type="markdown", key=KEY, description=description, data=markdown)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from flow_probes import all_sessions, descendants, ended, first_attempt, ledger, lines, retry, sessions_of
+from flow_probes import (
+    all_sessions,
+    descendants,
+    ended,
+    first_attempt,
+    ledger,
+    lines,
+    lose_answer,
+    retry,
+    sessions_of,
+)
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.client.schemas.objects import StateType
@@ -20,11 +31,13 @@ from tiny_pipelines import OPD, RL, SFT, pipeline_config
 
 import flows
 from flows.config import ConfigError
-from flows.stages.checks import record, require_same_stages
 from flows.stages.outcome import StageOutcome
+from flows.stages.record import record, require_same_stages
 from gateway.launch import GatewayProcess
 from tasks.events import Event, listening
 from whitney.client import WhitneyClient
+from whitney.errors import GoneError
+from whitney.settings import WhitneySettings
 
 # A step in one block; its loss is measured, and nothing sampled.
 QUICK: dict[str, Any] = {"batch_size": 2, "cycles": 1}
@@ -147,7 +160,10 @@ async def test_a_gate_stops_a_pipeline_or_warns_and_recorded_stages_are_started_
     with pytest.raises(ConfigError, match="stage 'b' was recorded on other data"):
         await flows.pipeline(longer, [a, b.model_copy(update={"data_fingerprint": "another"})])
     gone = b.model_copy(update={"state_id": "st_gone"})
-    with pytest.raises(ConfigError, match="stage 'b' was recorded with state st_gone, which this endpoint does not"):
+    with pytest.raises(
+        ConfigError,
+        match=r"stage 'c' needs state st_gone of stage 'b', which this endpoint does not have: .*PIPELINE --from b`",
+    ):
         await flows.pipeline(longer, [a, gone])
     assert await all_sessions() == sessions
 
@@ -174,6 +190,38 @@ async def test_a_person_is_asked_at_a_gate_and_resume_trains_the_remaining_stage
     sessions = await all_sessions()
     assert (await retry(flows.pipeline, flow_run.id)).type == StateType.COMPLETED
     assert await all_sessions() == sessions
+
+
+async def test_a_retry_needs_of_the_stages_before_only_what_it_still_reads(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = [quick("a"), quick("b", config={**QUICK, "cycles": 2})]
+    mend = lose_answer(monkeypatch, "save_state", 2)
+    flow_run_id, _ = await first_attempt(flows.pipeline, pipeline_config(tmp_path, *stages, shared=LOSS_ONLY))
+    mend()
+    (a,), sessions = outcomes_in(tmp_path / "chain"), await all_sessions()
+    with monkeypatch.context() as patch:
+        patch.setattr(WhitneyClient, "get_state", gone)
+        refused = await retry(flows.pipeline, flow_run_id)
+    told = f"stage 'b' needs state {a.state_id} of stage 'a', which is gone: it was deleted. Train 'a' again"
+    assert told in str(refused.message)
+    assert await all_sessions() == sessions
+
+    mend = lose_answer(monkeypatch, "save_state", 2)  # b has saved a block by then
+    assert (await retry(flows.pipeline, flow_run_id)).type == StateType.FAILED
+    mend()
+    async with WhitneyClient(WhitneySettings()) as client:
+        await client.delete_state(a.state_id)
+    shutil.rmtree(a.adapter)
+    warned = list[str]()
+    with listening(lambda event: warned.append(str(event.facts["message"])) if event.kind == "warning" else None):
+        assert (await retry(flows.pipeline, flow_run_id)).type == StateType.COMPLETED
+    assert any(f"stage 'a': its adapter {a.adapter} is not there any more" in one for one in warned)
+    assert f"- a: adapter `{a.adapter}` (gone)" in await page_of(flow_run_id)
+
+
+async def gone(_: WhitneyClient, state_id: str) -> Any:
+    raise GoneError("it was deleted", status=410, code="state_expired")
 
 
 @pytest.mark.parametrize(
