@@ -40,9 +40,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A call that gave nothing, and why: a reason to be counted, without a word of what the function said."""
+    """A call that gave nothing, and why: a reason to be counted, and what an error said, which may be anything."""
 
     reason: str
+    words: str = ""
 
 
 class RewardPool:
@@ -67,15 +68,15 @@ class RewardPool:
         for worker in self._workers:
             self._idle.put_nowait(worker)
 
-    async def run(self, jobs: Sequence[Job]) -> list[float | str]:
+    async def run(self, jobs: Sequence[Job]) -> list[float | Failed]:
         """Call every job: its score, or the reason why there is none, in the order of the jobs."""
         answers = await self._all(jobs, "score")
-        return [float(answer["score"]) if "score" in answer else str(answer["failed"]) for answer in answers]
+        return [float(answer["score"]) if "score" in answer else _failed(answer) for answer in answers]
 
     async def texts(self, jobs: Sequence[Job]) -> list[str | Failed | None]:
         """Call every job: what its function has to say, which may be nothing, in the order of the jobs."""
         answers = await self._all(jobs, "text")
-        return [answer["text"] if "text" in answer else Failed(str(answer["failed"])) for answer in answers]
+        return [answer["text"] if "text" in answer else _failed(answer) for answer in answers]
 
     async def close(self) -> None:
         """End every process; idempotent."""
@@ -99,6 +100,10 @@ class RewardPool:
         finally:
             self._idle.put_nowait(worker)
         return {name: redact(value, *self._keys) if isinstance(value, str) else value for name, value in answer.items()}
+
+
+def _failed(answer: Mapping[str, Any]) -> Failed:
+    return Failed(str(answer["failed"]), str(answer.get("words", "")))
 
 
 class _Worker:

@@ -2,8 +2,9 @@
 
 Run as `python -m tasks.reward_worker`; `tasks.reward_pool` is the other end. Frames are a four-byte length and JSON:
 `{"load": function}` → `{}`; `{"function", "arguments", "completion", "cpu_limit_s", "wants"}` → `{"score": number}` or,
-where `wants` is "text", `{"text": text or null}`; and `{"failed": reason}` to any. A process of its own, rather than
-`multiprocessing`, because that would import the parent's main module, Prefect and all, into every worker.
+where `wants` is "text", `{"text": text or null}`; and `{"failed": reason}` to any, with the `words` of an
+error. A process of its own, rather than `multiprocessing`, because that would import the parent's main module, Prefect
+and all, into every worker.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import os
 import resource
 import signal
 import struct
+import sys
+import textwrap
 import threading
 import time
 import traceback
@@ -30,12 +33,16 @@ from tasks.builtin_rewards import UnscorableError
 from tasks.completion import Completion
 from tasks.examples import Example
 from tasks.library_rewards import import_library
+from tasks.redaction import told
 from tasks.user_modules import is_ours, search_working_directory
 
 LENGTH = struct.Struct(">I")
 
 # Beyond it sums of squares overflow, and a group's statistics with them.
 LARGEST_SCORE = 1e30
+
+LONGEST_WORDS = 300
+"""Characters of an error's own text."""
 
 
 def main() -> None:
@@ -76,7 +83,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     except UnscorableError as error:
         return {"failed": str(error)}
     except BaseException as error:
-        return {"failed": f"raised {type(error).__name__}{_place(error)}"}
+        name = request.get("load") or request["function"]
+        return {"failed": f"raised {type(error).__name__}{_place(error, name)}", "words": _words(error)}
     finally:
         _disarm_alarm()
 
@@ -110,10 +118,17 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def _place(error: BaseException) -> str:
-    """Where it was raised; not what it says, which may quote anything."""
+def _place(error: BaseException, name: str) -> str:
+    """Where it was raised: the line of the user's own module, where one was at work, not that of a library it calls."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    module = getattr(sys.modules.get(name.partition(":")[0]), "__file__", None)
+    frame = next((one for one in reversed(frames) if one.filename == module), frames[-1] if frames else None)
+    return f" at {Path(frame.filename).name}:{frame.lineno}" if frame else ""
+
+
+def _words(error: BaseException) -> str:
+    """What it says, which may quote anything: shown to people, and no part of the reason that is counted."""
+    return textwrap.shorten(told(error).partition(": ")[2], LONGEST_WORDS, placeholder=" …")
 
 
 def _take_over_standard_streams() -> tuple[BinaryIO, BinaryIO]:

@@ -24,12 +24,13 @@ from tasks.completion import Completion
 from tasks.examples import Example
 from tasks.library_rewards import LIBRARY_REWARDS
 from tasks.redaction import keyless, told
-from tasks.reward_pool import Job, RewardPool
+from tasks.reward_pool import Failed, Job, RewardPool
 from tasks.reward_worker import LARGEST_SCORE, load_function
 
 __all__ = [
     "BUILT_IN",
     "Completion",
+    "Failures",
     "RewardPool",
     "RewardTerm",
     "Scores",
@@ -63,17 +64,44 @@ class RewardTerm:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Failures(Counter[str]):
+    """Why completions have no reward: how often, by reason; `words` are those of the first error of each.
+
+    Words are no part of a reason: each completion may be told of in others.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: dict[str, str] = {}
+
+    def note(self, reason: str, words: str) -> None:
+        """Count one."""
+        self[reason] += 1
+        if words:
+            self.words.setdefault(reason, words)
+
+    def add(self, other: Failures) -> None:
+        """Count another batch's, too."""
+        self.update(other)
+        self.words = other.words | self.words
+
+    def told(self) -> str:
+        """For people: each reason, what the first error said, and how often."""
+        words = {reason: f": {said}" for reason, said in self.words.items()}
+        return ", ".join(f"{reason}{words.get(reason, '')} ({count} times)" for reason, count in self.most_common())
+
+
 @dataclass(frozen=True, slots=True)
 class Scores:
     """Rewards of a batch, in its order.
 
     `total` is None where a term could not be scored. `by_function` has each term's own scores, unweighted but with
-    their finish bonus, under its function's name (a second term of one name is `name#2`). `failures` counts reasons.
+    their finish bonus, under its function's name (a second term of one name is `name#2`).
     """
 
     total: list[float | None]
     by_function: dict[str, list[float | None]]
-    failures: dict[str, int]
+    failures: Failures
 
 
 def check_spec(spec: Sequence[RewardTerm]) -> None:
@@ -139,23 +167,25 @@ async def score(
         ValueError: a term that does not exist or cannot be called.
     """
     check_spec(spec)
-    failures: Counter[str] = Counter()
+    failures = Failures()
     by_function: dict[str, list[float | None]] = {}
     async with AsyncExitStack() as stack:
         if pool is None:
             pool = await stack.enter_async_context(RewardPool(workers=workers, timeout_s=timeout_s))
         for term in spec:
             outcomes = await _call(completions, term, pool)
-            failures.update(f"{term.function}: {outcome}" for outcome in outcomes if isinstance(outcome, str))
+            for outcome in outcomes:
+                if isinstance(outcome, Failed):
+                    failures.note(f"{term.function}: {outcome.reason}", outcome.words)
             by_function[_free_name(term.function, by_function)] = [
                 _with_finish_bonus(outcome, completion, term)
                 for outcome, completion in zip(outcomes, completions, strict=True)
             ]
     total = [_weighted_sum(spec, scores, failures) for scores in zip(*by_function.values(), strict=True)]
-    return Scores(total, by_function, dict(failures))
+    return Scores(total, by_function, failures)
 
 
-async def _call(completions: Sequence[Completion], term: RewardTerm, pool: RewardPool) -> list[float | str]:
+async def _call(completions: Sequence[Completion], term: RewardTerm, pool: RewardPool) -> list[float | Failed]:
     """One outcome per completion: a score, or the reason why there is none."""
     function = BUILT_IN.get(term.function)
     if function is not None and term.function not in IN_A_WORKER:
@@ -164,15 +194,15 @@ async def _call(completions: Sequence[Completion], term: RewardTerm, pool: Rewar
     return await pool.run([Job(name, term.arguments, completion) for completion in completions])
 
 
-def _call_here(function: Callable[..., float], completion: Completion, arguments: Mapping[str, Any]) -> float | str:
+def _call_here(function: Callable[..., float], completion: Completion, arguments: Mapping[str, Any]) -> float | Failed:
     try:
         return function(completion, **arguments)
     except UnscorableError as error:
-        return str(error)
+        return Failed(str(error))
 
 
-def _with_finish_bonus(outcome: float | str, completion: Completion, term: RewardTerm) -> float | None:
-    if isinstance(outcome, str):
+def _with_finish_bonus(outcome: float | Failed, completion: Completion, term: RewardTerm) -> float | None:
+    if isinstance(outcome, Failed):
         return None
     unpaid = term.finish_bonus if outcome > 0 and not completion.finished else 0.0
     return outcome * (1.0 - unpaid)

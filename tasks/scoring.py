@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from tasks import rewards
 from tasks.completion import Completion
 from tasks.examples import Example
 from tasks.rendering import Renderer
-from tasks.rewards import RewardPool, RewardTerm
+from tasks.rewards import Failures, RewardPool, RewardTerm
 from tasks.run import Opaque
 
 
@@ -81,9 +80,9 @@ class Scored:
 
     __slots__ = ("failures", "groups")
 
-    def __init__(self, groups: list[Group], failures: dict[str, int]) -> None:
+    def __init__(self, groups: list[Group], failures: Failures) -> None:
         self.groups = groups
-        self.failures = Counter(failures)
+        self.failures = failures
 
 
 @task(task_run_name="score", cache_policy=NO_CACHE, persist_result=False, retries=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from prefect.logging import get_run_logger
@@ -10,10 +9,11 @@ from prefect.logging import get_run_logger
 from algorithms import length_stats, reward_stats, stop_shares
 from flows.durable.cycles import Cycle
 from flows.durable.outcome import Row
+from tasks.rewards import Failures
 from tasks.scoring import Group, RewardError
 
 
-def describe(cycle: Cycle, groups: Sequence[Group], failures: Counter[str]) -> None:
+def describe(cycle: Cycle, groups: Sequence[Group], failures: Failures) -> None:
     """Put what was drawn on the cycle's record: rewards, lengths, endings, and the texts themselves.
 
     Raises:
@@ -24,7 +24,7 @@ def describe(cycle: Cycle, groups: Sequence[Group], failures: Counter[str]) -> N
     cycle.samples = [row for group in groups for row in group.sample_rows()]
 
 
-def require_some_scored(groups: Sequence[Group], failures: Counter[str], where: str) -> None:
+def require_some_scored(groups: Sequence[Group], failures: Failures, where: str) -> None:
     """Stop where not one completion could be scored: going on would be paid for and teach nothing.
 
     A part that fails is counted, logged, and left out.
@@ -36,8 +36,7 @@ def require_some_scored(groups: Sequence[Group], failures: Counter[str], where: 
         return
     rewards = [reward for group in groups for reward in group.rewards]
     unscored = sum(reward is None for reward in rewards)
-    reasons = ", ".join(f"{reason} ({count} times)" for reason, count in failures.most_common())
-    message = f"{where}: {unscored} of {len(rewards)} completions could not be scored: {reasons}"
+    message = f"{where}: {unscored} of {len(rewards)} completions could not be scored: {failures.told()}"
     if unscored == len(rewards):
         raise RewardError(message)
     get_run_logger().warning(message)

@@ -11,6 +11,7 @@ from flows.durable.cycles import Cycle
 from flows.parts.record import describe
 from flows.parts.rollout import draw_groups, score_groups
 from tasks.examples import Example
+from tasks.rewards import Failures
 from tasks.scoring import Group
 
 EXHAUSTED = "resample_exhausted"
@@ -85,7 +86,7 @@ class Resampling:
         self.slots = [self._next_slot() for _ in range(config.groups_per_cycle)]
         self.drawn: list[Group] = []
         self.dropped: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
+        self.failures = Failures()
         self.flat = 0
         self.operations = 0
         self.rounds = 0
@@ -114,7 +115,7 @@ class Resampling:
         drawn = await draw_groups(self.cycle, [slot.example for slot in slots], sizes, round_=self.rounds)
         groups = [group for group in drawn if group is not None]
         if groups:
-            self.failures.update(await score_groups(self.cycle, groups))
+            self.failures.add(await score_groups(self.cycle, groups))
         for slot, group in zip(slots, drawn, strict=True):
             slot.take(group, self.policy)
             self.flat += slot.verdict.zero_signal

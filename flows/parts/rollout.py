@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -23,6 +22,7 @@ from flows.parts.record import describe
 from flows.teacher import reference_logprobs
 from tasks.examples import Example
 from tasks.operations import current_sampler, in_order, sample
+from tasks.rewards import Failures
 from tasks.run import Opaque, Run
 from tasks.scoring import Group, score
 
@@ -79,7 +79,7 @@ async def draw_groups(
     return drawn
 
 
-async def score_groups(cycle: Cycle, groups: list[Group]) -> Counter[str]:
+async def score_groups(cycle: Cycle, groups: list[Group]) -> Failures:
     """Reward every completion, in place; the reasons why some have none.
 
     Whether too many have none is `require_some_scored`'s to say, of everything a cycle has drawn.
@@ -89,7 +89,7 @@ async def score_groups(cycle: Cycle, groups: list[Group]) -> Counter[str]:
         for group in groups:
             group.read(attempt.inputs.renderer)
             group.rewards = [None] * len(group.sequences)
-        return Counter()
+        return Failures()
     scored = await score(attempt.inputs.renderer, Opaque(groups), attempt.inputs.rewards, attempt.pool)
     return scored.failures
 

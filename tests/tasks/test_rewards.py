@@ -11,7 +11,7 @@ from tasks.reward_pool import Failed, Job
 from tasks.rewards import Completion, RewardPool, RewardTerm, check_spec, needs_answer, score
 
 GRADERS = '''
-import asyncio, os, re, signal, subprocess, sys, time
+import asyncio, json, os, re, signal, subprocess, sys, time
 from tasks.builtin_rewards import UnscorableError
 from tasks.rewards import Completion
 
@@ -33,6 +33,7 @@ def by_text(completion: Completion):
     """What the text says happens."""
     match completion.text:
         case "raise": raise RuntimeError("secret words")
+        case "library": return json.loads("{x")
         case "nan": return float("nan")
         case "inf": return float("inf")
         case "text": return "one"
@@ -236,7 +237,23 @@ async def test_a_users_function_sees_every_field_of_the_completion(graders):
 
 
 async def test_whatever_one_completion_does_to_its_grader_the_others_are_scored(graders):
-    texts = ["a", "raise", "nan", "inf", "text", "none", "exit", "die", "sleep", "spin", "print", "read", "bool", "z"]
+    texts = [
+        "a",
+        "raise",
+        "library",
+        "nan",
+        "inf",
+        "text",
+        "none",
+        "exit",
+        "die",
+        "sleep",
+        "spin",
+        "print",
+        "read",
+        "bool",
+        "z",
+    ]
     async with RewardPool(workers=2, timeout_s=2.0) as pool:
         scores = await score([reply(text) for text in texts], [RewardTerm("graders:by_text")], pool=pool)
     wanted = {"a": 0.5, "print": 1.0, "read": 0.0, "bool": 1.0, "z": 0.5}
@@ -244,12 +261,14 @@ async def test_whatever_one_completion_does_to_its_grader_the_others_are_scored(
     reasons = {reason.removeprefix("graders:by_text: "): count for reason, count in scores.failures.items()}
     raised = {reason for reason in reasons if reason.startswith("raised RuntimeError at graders.py:")}
     assert len(raised) == 1
-    assert sum(reasons.values()) == 9
+    assert sum(reasons.values()) == 10
+    assert any(reason.startswith("raised JSONDecodeError at graders.py:") for reason in reasons), "not at decoder.py"
     assert reasons["gave no answer within 2 s"] == 2
     assert reasons["ended its process"] == 1
     assert reasons["returned nan"] == reasons["returned inf"] == 1
     assert reasons["returned a str, not a number"] == reasons["returned a NoneType, not a number"] == 1
     assert not any("secret words" in reason for reason in reasons)
+    assert f"{raised.pop()}: secret words (1 times)" in scores.failures.told()
 
 
 async def test_a_failed_term_makes_the_sum_none_and_leaves_the_other_term_in_the_report(graders):
@@ -332,7 +351,7 @@ async def test_what_a_function_says_of_its_surroundings_is_kept_without_the_key(
     assert isinstance(said[3], Failed)
     assert said[3].reason.startswith("raised Error_[key] at graders.py:")
     assert said[4:] == ["[key]", "of a [key]"]
-    assert told == ["cannot score [key]"]
+    assert told == [Failed("cannot score [key]")]
 
 
 async def test_built_ins_start_no_process():
