@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 
@@ -25,7 +26,7 @@ async def approve(inputs: Prepared) -> None:
 async def ask_if_large(approval: ApprovalConfig, operations: Counter[str], plan: Mapping[str, object]) -> None:
     """Ask where `operations` are more than `approval.above_operations`.
 
-    A plan of another size is another question: whoever makes a run longer is asked again.
+    Another plan is another question, were it of the same size: whoever changes what was shown is asked again.
 
     Args:
         approval: when to ask, and how long to wait.
@@ -39,7 +40,14 @@ async def ask_if_large(approval: ApprovalConfig, operations: Counter[str], plan:
     if above is not None and planned > above:
         question = question_about(plan, operations, above)
         why = f"{planned} operations are planned, more than approval.above_operations = {above}"
-        await ask_person(f"approval-{planned}", question, why=why, timeout_s=approval.timeout_s)
+        key = f"approval-{planned}-{_digest(plan, operations)}"
+        await ask_person(key, question, why=why, timeout_s=approval.timeout_s)
+
+
+def _digest(plan: Mapping[str, object], operations: Counter[str]) -> str:
+    """Of all that the form shows of a plan. Not of the bound: that it is raised or lowered changes no plan."""
+    shown = repr([sorted((name, str(value)) for name, value in part.items()) for part in (plan, operations)])
+    return hashlib.sha256(shown.encode()).hexdigest()[:8]
 
 
 def plan_of(inputs: Prepared) -> dict[str, object]:
