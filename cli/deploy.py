@@ -39,7 +39,8 @@ def deploy(
     """
     entries = _entries(config, overrides, when)
     from cli.deploy_changes import changes
-    from cli.prefect_server import is_up, known_prefect
+    from cli.prefect_answers import is_up
+    from cli.prefect_api import known_prefect
 
     with known_prefect() as prefect:
         if prefect is None:

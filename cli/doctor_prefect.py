@@ -28,7 +28,8 @@ SHOWN = 10
 
 def look_at_prefect() -> list[Finding]:
     """The server, and what is on it."""
-    from cli.prefect_server import is_up, known_prefect
+    from cli.prefect_answers import is_up
+    from cli.prefect_api import known_prefect
     from cli.up_notice import RunningUp
 
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")

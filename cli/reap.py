@@ -125,7 +125,7 @@ def _close_left(settings: WhitneySettings, silence_s: float | None, *, deadline_
     from cli.prefect_setup import configure
 
     configure(verbose=False)
-    from cli.prefect_server import known_prefect
+    from cli.prefect_api import known_prefect
     from tasks.reaping import SILENCE_S, ask_prefect, reap_sessions
     from whitney.errors import WhitneyError
 

@@ -19,7 +19,7 @@ from cli.earlier_run import WRITTEN_AGAIN, EarlierRun
 from cli.endpoint_again import endpoint_again
 from cli.failures import UsageError, interruptible
 from cli.find_run import find_run
-from cli.prefect_server import prefect_api
+from cli.prefect_api import prefect_api
 from cli.run_data import Endpoints, PrefectAt, WhitneyAt
 from cli.summary import show_summary, summary_lines
 from cli.terminal import sayer

@@ -97,7 +97,7 @@ def _begin(
     from cli.check_config import check_config
     from cli.endpoint import endpoint
     from cli.endpoint_again import endpoint_again
-    from cli.prefect_server import prefect_api
+    from cli.prefect_api import prefect_api
     from cli.recorded_outcomes import recorded_config, recorded_outcomes
     from cli.run_data import Endpoints
     from cli.served_for import served_for

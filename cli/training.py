@@ -14,7 +14,7 @@ from rich.console import Console
 
 from cli.failures import RunFailedError, UsageError, in_words, is_user_mistake
 from cli.interrupts import run_until_interrupted
-from cli.prefect_server import is_up
+from cli.prefect_answers import is_up
 from cli.prefect_setup import flow_run_page
 from cli.progress import RunProgress
 from cli.run_data import Endpoints, is_at_work

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from cli.failures import UsageError
 from cli.local_extra import require_local_extra
-from cli.prefect_server import STANDARD_PORT, free_port, is_up, project_server_environment
+from cli.prefect_answers import is_up
+from cli.prefect_server import STANDARD_PORT, free_port, project_server_environment
 from cli.run_data import PROJECT_DATA, without_userinfo
 from cli.terminal import Say
 from cli.up_notice import RunningUp

@@ -60,7 +60,8 @@ def worker(
         os.environ.setdefault(variable, value)
     search_this_project(os.environ)
     configure(verbose=True)
-    from cli.prefect_server import is_up, known_prefect
+    from cli.prefect_answers import is_up
+    from cli.prefect_api import known_prefect
 
     with known_prefect() as prefect:
         if prefect is None:

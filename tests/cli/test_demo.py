@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from cli.demo import what_was_learned
-from cli.prefect_server import is_up
+from cli.prefect_answers import is_up
 from flows.config import DataConfig, GrpoConfig, SamplingConfig
 from tasks.python_process import command
 

@@ -25,7 +25,8 @@ from cli import up_notice
 from cli.app import run_command
 from cli.failures import CommandFailedError
 from cli.orderly_worker import why_not_here
-from cli.prefect_server import PrefectServerError, prefect_server, project_server_environment, running_up
+from cli.prefect_api import running_up
+from cli.prefect_server import PrefectServerError, prefect_server, project_server_environment
 from cli.up_keeper import RESTARTS, Kept, keep
 from cli.up_notice import RunningUp
 from cli.up_parts import Part, Process
