@@ -12,8 +12,8 @@ closed on the way out. Its flow run ends as Cancelled, and with it those above.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from uuid import UUID
 
@@ -64,6 +64,18 @@ async def heeds_cancel() -> AsyncIterator[None]:
         asking.cancel()
         # Not awaited itself: its CancelledError could not be told from one that is meant for the flow.
         await asyncio.wait([asking])
+
+
+@contextmanager
+def unheeded() -> Iterator[None]:
+    """Let nothing interrupt the block: sessions are being closed, and that is all that Cancel could ask for."""
+    entered = _entered.get({})
+    kept = dict(entered)
+    entered.clear()
+    try:
+        yield
+    finally:
+        entered.update(kept)
 
 
 @asynccontextmanager

@@ -104,6 +104,15 @@ class RunFolder:
         """summary.json: how the run ended."""
         _write_json(self.path / "summary.json", summary)
 
+    def write_seconds(self, by_process: Mapping[str, float]) -> None:
+        """seconds.json: how long each process has been at work on the run, as of its last record."""
+        _write_json(self.path / "seconds.json", by_process)
+
+    def read_seconds(self) -> dict[str, float]:
+        """seconds.json as it was written; empty where there is none."""
+        found = _read_json(self.path / "seconds.json") or {}
+        return {process: float(seconds) for process, seconds in found.items() if isinstance(seconds, int | float)}
+
     def write_beside_adapter(self, name: str, text: str) -> None:
         """adapter/README.md, the model card; adapter/chat_template.jinja, where it was trained on another one."""
         _replace(self.adapter_dir / name, text.encode())

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from types import TracebackType
@@ -20,6 +19,7 @@ from flows.durable.lineage import delete_old_states, require_next, require_taken
 from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, Row, Start
 from flows.durable.run_spec import RunSpec
 from flows.durable.session_scope import POLICY, SessionScope
+from flows.durable.stopwatch import Stopwatch
 from tasks.events import emit
 from tasks.report import Report
 from tasks.rewards import RewardPool
@@ -33,7 +33,6 @@ class Attempt:
 
     __slots__ = (
         "_lock",
-        "began",
         "chain",
         "client",
         "config",
@@ -45,6 +44,7 @@ class Attempt:
         "rows",
         "scope",
         "stopped",
+        "stopwatch",
     )
 
     def __init__(
@@ -62,7 +62,7 @@ class Attempt:
         self.stopped: str | None = None
         self._lock = lock
         self.report = Report(inputs.algorithm, config.cycles, folder.path.name)
-        self.began = time.monotonic()
+        self.stopwatch = Stopwatch(folder, scope.create_key)
 
     async def __aenter__(self) -> Self:
         return self
@@ -176,7 +176,9 @@ class Attempt:
         """metrics.jsonl and states.jsonl: one row a cycle, one row a block, after however many attempts."""
         self.folder.write_metrics(self.rows)
         self.folder.write_states([one.model_dump(exclude={"rows"}) for one in self.chain])
+        self.stopwatch.note()
 
     def write_measurements(self) -> None:
         """evaluations.jsonl: one row a measurement, after however many attempts."""
         self.folder.write_evaluations([one.told for one in self.evaluations])
+        self.stopwatch.note()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from typing import Any
 
@@ -36,7 +35,7 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
         "attempt": scope.attempt,
         "stopped": attempt.stopped,
         "state_id": attempt.chain[-1].state_id,
-        "seconds": round(time.monotonic() - attempt.began, 1),
+        "seconds": attempt.stopwatch.note(),
         "open_sessions": None if sessions is None else sum(session.status == "open" for session in sessions),
         "redone": None if sessions is None else redone_in(sessions, attempt.chain, *others).as_json(),
     }

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from prefect.client.orchestration import get_client
 
+from flows.cancelling import unheeded
 from flows.closing import end_sessions
 from flows.durable.run_spec import RunSpec
 from flows.durable.slots import Slots
@@ -133,13 +134,14 @@ class SessionScope:
             await self._slots.give_back()
             return
         await self._stack.aclose()
-        closed = await asyncio.to_thread(
-            end_sessions,
-            self._client.settings,
-            self.flow_run_id,
-            label=(CREATE_KEY, self.create_key),
-            attempts_up_to=self.attempt,
-        )
+        with unheeded():
+            closed = await asyncio.to_thread(
+                end_sessions,
+                self._client.settings,
+                self.flow_run_id,
+                label=(CREATE_KEY, self.create_key),
+                attempts_up_to=self.attempt,
+            )
         if closed:
             self._sessions, self._requested = {}, False
             await self._slots.give_back()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -13,6 +12,7 @@ from flows.config import FlowConfig
 from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.config.stages import stage_config
 from flows.durable.earlier import Beginner, give_way
+from flows.durable.stopwatch import Stopwatch
 from flows.durable.unchanged import remember_fingerprint
 from flows.stages.ending import open_sessions_below, tell_of_lost_adapters
 from flows.stages.gate import pass_gate
@@ -50,7 +50,7 @@ class Chain:
         self._former = {str(row["stage"]): row for row in folder.read_stages()}
         self._report = PipelineReport(config, folder.path.name)
         self._current: StageConfig | None = None
-        self._began = time.monotonic()
+        self._stopwatch = Stopwatch(folder, process.create_key)
 
     async def __aenter__(self) -> Self:
         self._held.enter_context(listening(self._listen))
@@ -111,6 +111,7 @@ class Chain:
         # What an earlier attempt has finished stays on record, however soon this one ends.
         self._former[stage.name] = row
         self.folder.write_stages(self._former[one.name] for one in self.config.stages if one.name in self._former)
+        self._stopwatch.note()
         await self._report.update(list(self.outcomes.values()))
         emit(
             "stage_done",
@@ -131,7 +132,7 @@ class Chain:
             "run_folder": str(self.folder.path),
             "flow_run_id": self._process.flow_run_id,
             "attempt": self._process.attempt,
-            "seconds": round(time.monotonic() - self._began, 1),
+            "seconds": self._stopwatch.note(),
             "open_sessions": await open_sessions_below(self._process.flow_run_id, self._client),
         }
         tell_of_lost_adapters(outcomes)
