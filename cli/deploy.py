@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +11,7 @@ from cyclopts import Parameter
 
 from cli.deploy_options import NO_OPTIONS, NO_WISHES, When, Wishes
 from cli.failures import UsageError
+from deployments.names import REAPER
 
 if TYPE_CHECKING:
     from deployments.prefect_file import Entry
@@ -47,10 +50,26 @@ def deploy(
             raise UsageError("no Prefect server: set PREFECT_API_URL to one that stays, or start `whitney up` here")
         if not is_up(prefect.api_url):
             raise UsageError(f"PREFECT_API_URL = {prefect.shown} does not answer: start it, or `whitney up`")
+        names = []
         for change in changes(entries, wishes):
             print(change.line(dry_run=wishes.dry_run), flush=True)
-    print(f"Runs work in {Path.cwd()}, on whatever machine a worker of the pool is: `whitney up`, or `whitney worker`")
+            names += [change.name] if change.kind == "deployment" and change.name != REAPER else []
+        print(
+            f"Runs work in {Path.cwd()}, on whatever machine has a worker of the pool (`whitney up`, `whitney worker`)"
+        )
+        for line in (*when.cautions(), *([] if wishes.dry_run else _how_to_run(names[0], prefect.shown))):
+            print(line)
     return 0
+
+
+def _how_to_run(name: str, api_url: str) -> Iterator[str]:
+    from prefect.settings import PREFECT_UI_URL
+
+    page = PREFECT_UI_URL.value() or api_url.removesuffix("/api")
+    yield f"To run one now, press Run at {page}/deployments; or, in a terminal,"
+    if "PREFECT_API_URL" not in os.environ:
+        yield f"  export PREFECT_API_URL={api_url}"
+    yield f"  prefect deployment run '{name}'"
 
 
 def _entries(path: Path | None, overrides: tuple[str, ...], when: When) -> list[Entry]:

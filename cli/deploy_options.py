@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,7 +15,15 @@ if TYPE_CHECKING:
     from deployments.prefect_file import Overlap as OverlapEntry
     from deployments.prefect_file import ScheduleEntry
 
+SCHEDULE = "whitney-deploy"
+"""What the schedule of a configuration's deployment is called on the server: by who has made it."""
+EXAMPLES = {
+    "cron": "; minute, hour, day, month and weekday, as in --cron '0 2 * * *', every night at two",
+    "timezone": "; for example --timezone Europe/Berlin",
+}
 Overlap = Literal["wait", "skip"]
+SHORT_S = 3600
+"""Between two runs: many trainings take longer."""
 STRATEGIES = {"wait": "ENQUEUE", "skip": "CANCEL_NEW"}
 
 
@@ -64,14 +73,24 @@ class When:
             return None
         try:
             entry = ScheduleEntry(
-                slug="own", active=False, cron=self.cron, interval=self.interval, timezone=self.timezone
+                slug=SCHEDULE, active=False, cron=self.cron, interval=self.interval, timezone=self.timezone
             )
             entry.schedule()
         except ValidationError as error:
             issue = error.errors(include_url=False)[0]
             option = str(issue["loc"][-1])
-            raise UsageError(f"--{option} {getattr(self, option)!r}: {_said(issue['msg'])}") from None
+            raise UsageError(
+                f"--{option} {getattr(self, option)!r}: {_said(issue['msg'])}{EXAMPLES.get(option, '')}"
+            ) from None
         return [entry]
+
+    def cautions(self) -> Iterator[str]:
+        """What a schedule may do that nobody means."""
+        if self.interval is not None and self.interval < SHORT_S and self.overlap != "skip":
+            yield (
+                f"A run is due every {self.interval:g} s, and waits while another is at work. Where one takes longer "
+                "than that, runs pile up; --overlap skip cancels what is due meanwhile"
+            )
 
     def policy(self) -> OverlapEntry | None:
         """What becomes of a run that is due while another is at work; None: as it is."""

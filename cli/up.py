@@ -147,13 +147,18 @@ def _announced(prefect: RunningUp) -> Iterator[None]:
 
 
 def _say_what_is_up(planned: Plan, say: Say, *, deployed: bool) -> None:
-    say(f"Prefect   {planned.prefect.prefect.shown.removesuffix('/api')}")
+    say(f"Prefect   {planned.prefect.prefect.shown.removesuffix('/api')} (open it in a browser)")
     say(f"Whitney   {resolve_settings().base_url}")
     say(f"Worker    of work pool {WORK_POOL}")
     say(f"Logs      {', '.join(str(part.log) for part in (*planned.services, planned.worker))}")
     if not deployed:
-        say("Next, in another terminal, in this folder: whitney deploy")
-    say(f"For Prefect's own commands: export PREFECT_API_URL={planned.prefect.prefect.shown}")
+        say(
+            "Next, in another terminal, in this folder: `whitney run CONFIG`, or `whitney deploy` and then a run of it:"
+        )
+    else:
+        say("To run what is deployed, press Run on its page; or, in another terminal,")
+    say(f"  export PREFECT_API_URL={planned.prefect.prefect.shown}")
+    say("  prefect deployment run 'grpo/nightly'")
     say("Ctrl-C stops everything.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -54,7 +55,13 @@ def deploy(*arguments: str) -> int:
 def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     """What was said of each thing, by its name."""
     said = (line.partition(": ") for line in capsys.readouterr().out.splitlines())
-    return {thing: outcome for thing, colon, outcome in said if colon and not thing.startswith("Runs work in")}
+    return {thing: outcome for thing, colon, outcome in said if colon}
+
+
+def exported() -> str:
+    """What Prefect's own command wants to know, where the environment does not say it."""
+    url = PREFECT_API_URL.value()
+    return "" if "PREFECT_API_URL" in os.environ else f"  export PREFECT_API_URL={url}\n"
 
 
 def deployed(api: SyncPrefectClient, name: str) -> DeploymentResponse:
@@ -131,6 +138,10 @@ def test_what_was_switched_on_or_is_not_said_stays_and_activate_switches_on(
     api.update_deployment_schedule(there.id, there.schedules[0].id, active=False)
     assert deploy("mine.toml", "--name", mine, "--set", "cycles=2", "--activate") == 0
     assert lines(capsys)[f"deployment sft/{mine}"] == "changed (schedules, every 7200 s, active)"
+    assert deploy("mine.toml", "--name", mine, "--interval", "60") == 0
+    told = capsys.readouterr().out
+    assert "A run is due every 60 s, and waits while another is at work. Where one takes longer than that, " in told
+    assert told.endswith(f"/deployments; or, in a terminal,\n{exported()}  prefect deployment run 'sft/{mine}'\n")
     assert deployed(api, f"sft/{mine}").schedules[0].active
 
 
@@ -186,7 +197,7 @@ def test_credentials_are_kept_on_the_server_and_the_key_is_never_told(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["mine.toml", "--cron", "0 2 * *"], "--cron '0 2 * *': Invalid cron string"),
+        (["mine.toml", "--cron", "0 2 * *"], "--cron '0 2 * *': Invalid cron string: \"0 2 * *\"; minute, hour"),
         (["mine.toml", "--cron", "0 2 * * *", "--timezone", "Mars/Base"], "--timezone 'Mars/Base': Invalid timezone"),
         (["mine.toml", "--timezone", "UTC"], "--timezone UTC: only with --cron"),
         (["mine.toml", "--interval", "0"], "--interval 0.0: Input should be greater than 0"),
