@@ -9,7 +9,7 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -39,9 +39,9 @@ def starter_toml(algorithm: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def starter_pipeline() -> str:
-    """The shipped pipeline, and behind it every field that a stage can have."""
-    text = SHIPPED_PIPELINE.read_text(encoding="utf-8").replace("deployments/configs/pipeline.toml", "pipeline.toml")
+def starter_pipeline(name: str) -> str:
+    """The shipped pipeline for a file of that name, and behind it every field that a stage can have."""
+    text = SHIPPED_PIPELINE.read_text(encoding="utf-8").replace("deployments/configs/pipeline.toml", name)
     lines = ["# What a stage can say:"]
     for name, field in StageConfig.model_fields.items():
         lines += textwrap.wrap(f"{name}: {field.description}", WIDTH, initial_indent="#   ", subsequent_indent="#     ")
@@ -105,7 +105,7 @@ def configuration_markdown() -> str:
     for algorithm, model in CONFIGS.items():
         lines += ["", f'## `algorithm = "{algorithm}"`', "", purpose(model), "", *table(own_fields(model))]
         sections |= {name: section for name, field in model.model_fields.items() if (section := section_of(field))}
-    lines += _pipeline_markdown()
+    lines += _pipeline_markdown(sections)
     for name, section in sections.items():
         users = [algorithm for algorithm, model in CONFIGS.items() if name in model.model_fields]
         lines += [
@@ -119,7 +119,8 @@ def configuration_markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _pipeline_markdown() -> list[str]:
+def _pipeline_markdown(sections: Collection[str]) -> list[str]:
+    shared = [name for name in PipelineConfig.model_fields if name in sections]
     return [
         "",
         f'## `algorithm = "{PIPELINE}"`',
@@ -127,6 +128,9 @@ def _pipeline_markdown() -> list[str]:
         purpose(PipelineConfig),
         "",
         *table(fields_without_section(PipelineConfig)),
+        "",
+        f"For the whole pipeline it has {', '.join(f'[`[{name}]`](#{name})' for name in shared)}, too, as each "
+        "algorithm has.",
         "",
         "## `[[stages]]`",
         "",

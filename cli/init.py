@@ -34,7 +34,7 @@ def init(algorithm: str, path: Path | None = None, *, force: Annotated[bool, Par
     target = path or Path(f"{algorithm}.toml")
     try:
         with target.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(starter_pipeline() if algorithm == PIPELINE else starter_toml(algorithm))
+            file.write(starter_pipeline(str(target)) if algorithm == PIPELINE else starter_toml(algorithm))
     except FileExistsError:
         raise UsageError(f"{target} is there already: name another file, or say --force to write over it") from None
     except OSError as error:
