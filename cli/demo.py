@@ -57,17 +57,15 @@ def demo(
     from cli.run_data import PROJECT_DATA, PrefectAt
     from cli.terminal import sayer
 
-    console = Console()
-    say = sayer(console)
-    port = free_port(STANDARD_PORT)
-    environment = project_server_environment(PROJECT_DATA / "prefect", port)
-    prefect = PrefectAt(environment["PREFECT_API_URL"], PROJECT_DATA / "prefect")
+    say = sayer(console := Console())
+    home, log = PROJECT_DATA / "prefect", PROJECT_DATA / "prefect-server.log"
+    environment = project_server_environment(home, free_port(STANDARD_PORT))
+    prefect = PrefectAt(environment["PREFECT_API_URL"], home)
     os.environ.update(environment)  # before Prefect is imported: it reads them once
     configure(verbose=verbose)
-    log = PROJECT_DATA / "prefect-server.log"
     stay = sys.stdin.isatty() if keep_open is None else keep_open
     with interruptible(), prefect_server(environment, log) as server:
-        say(f"Prefect UI: http://127.0.0.1:{port}  (up in a few seconds)")
+        say(f"Prefect UI: {prefect.api_url.removesuffix('/api')}  (up in a few seconds)")
         try:
             _demonstrate(config, seed, console, prefect, lambda: wait_until_up(server, environment, log))
         except RunFailedError as error:

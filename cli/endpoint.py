@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cli.failures import CommandFailedError
 from cli.local_extra import require_local_extra
@@ -17,6 +18,9 @@ from whitney.client import WhitneyClient
 from whitney.errors import NoEndpointError
 from whitney.kept import forget, keep
 from whitney.settings import WhitneySettings, resolve_settings
+
+if TYPE_CHECKING:
+    from gateway.launch import GatewayProcess
 
 STARTUP_S = 180.0
 GREETING_S = 15.0
@@ -88,11 +92,22 @@ def embedded_gateway(
     """
     require_local_extra()
     import models
-    from gateway.keeper import keep_gateway
-    from gateway.launch import LaunchError
 
     for name in names:
         models.resolve(name, progress=say)  # here, where the download's progress can be seen
+    with (
+        run_data("gateways", former) as data_dir,
+        _kept(names, provider, data_dir, say, goes_on=former is not None) as gateway,
+        _named_by_the_environment(gateway),
+    ):
+        yield WhitneyAt(gateway.base_url, data_dir)
+
+
+@contextmanager
+def _kept(names: Sequence[str], provider: str, data_dir: Path, say: Say, *, goes_on: bool) -> Iterator[GatewayProcess]:
+    """The gateway, started again where it dies; `goes_on`: its data are those of a former attempt."""
+    from gateway.keeper import keep_gateway
+    from gateway.launch import LaunchError
 
     def ended(base_url: str, how: str) -> None:
         keep(base_url).ends.append(how)
@@ -102,37 +117,37 @@ def embedded_gateway(
         keep(base_url).lost = why
         say(f"Warning: {why}")
 
-    former_variables = {name: os.environ.get(name) for name in VARIABLES}
-    with run_data("gateways", former) as data_dir, ExitStack() as stack:
-        served = " and ".join(names)
-        say(f"Starting {'the' if former else 'an'} embedded gateway with {served} for this run (data in {data_dir})")
-        if former is not None:
-            _wait_until_let_go(data_dir)
+    served = " and ".join(names)
+    say(f"Starting {'the' if goes_on else 'an'} embedded gateway with {served} for this run (data in {data_dir})")
+    if goes_on:
+        _wait_until_let_go(data_dir)
+    with ExitStack() as stack:
+        kept = keep_gateway(
+            data_dir, provider=provider, models=tuple(names), timeout_s=STARTUP_S, ended=ended, given_up=given_up
+        )
         try:
-            gateway = stack.enter_context(
-                keep_gateway(
-                    data_dir,
-                    provider=provider,
-                    models=tuple(names),
-                    timeout_s=STARTUP_S,
-                    ended=ended,
-                    given_up=given_up,
-                )
-            )
+            gateway = stack.enter_context(kept)
         except LaunchError as error:
-            if former is not None and _is_taken(data_dir):  # between the look and the start
+            if goes_on and _is_taken(data_dir):  # between the look and the start
                 raise CommandFailedError(
                     f"another process goes on with this run: its gateway works in {data_dir}"
                 ) from error
             raise CommandFailedError(str(error)) from error
-        keep(gateway.base_url)
-        os.environ.update(zip(VARIABLES, (gateway.base_url, gateway.api_key), strict=True))
-        try:
-            yield WhitneyAt(gateway.base_url, data_dir)
-        finally:
-            forget(gateway.base_url)
-            for name, value in former_variables.items():
-                _restore(name, value)
+        yield gateway
+
+
+@contextmanager
+def _named_by_the_environment(gateway: GatewayProcess) -> Iterator[None]:
+    """Whoever looks for Whitney here or in a child finds the gateway, and what becomes of it is known here."""
+    former = {name: os.environ.get(name) for name in VARIABLES}
+    keep(gateway.base_url)
+    os.environ.update(zip(VARIABLES, (gateway.base_url, gateway.api_key), strict=True))
+    try:
+        yield
+    finally:
+        forget(gateway.base_url)
+        for name, value in former.items():
+            _restore(name, value)
 
 
 def _wait_until_let_go(data_dir: Path) -> None:

@@ -61,11 +61,10 @@ def run(
 
     from cli.resume import resume as go_on
 
-    console = Console()
     if resume is not None:
-        go_on(resume, config, overrides, allow_drift=allow_drift, embedded=embedded, console=console)
+        go_on(resume, config, overrides, allow_drift=allow_drift, embedded=embedded, console=Console())
     else:
-        _begin(config, overrides, start=start, of=of, embedded=embedded, console=console)
+        _begin(config, overrides, start=start, of=of, embedded=embedded, console=Console())
     return 0
 
 
