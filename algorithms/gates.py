@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from algorithms.readings import MEASURED, Reading
+from algorithms.names import did_you_mean
+from algorithms.readings import MEASURED, NO_SHARES, Reading
 
 RELATIONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -102,15 +103,33 @@ def judge(gate: Gate, read: Callable[[Metric], Reading | None]) -> Judgement:
         if reference is None:
             return Judgement(False, f"{limit} was not measured")
         factor = "" if gate.factor == 1 else f"{gate.factor:g} * "
-        shown = f" = {factor}{limit} ({reference})"
+        shown = f" = {factor}{limit} ({_told(limit, reference)})"
         limit = gate.factor * reference.value
     passed = RELATIONS[gate.relation](value.value, limit)
     said = "is" if passed else "is not"
-    return Judgement(passed, f"{gate.metric} = {value} {said} {gate.relation} {limit:.4g}{shown}")
+    message = f"{gate.metric} = {_told(gate.metric, value)} {said} {gate.relation} {_told(gate.metric, Reading(limit))}"
+    vacuous = ", as any share is: it says nothing" if _holds_of_any_share(gate, limit) else ""
+    return Judgement(passed, f"{message}{shown}{vacuous}")
+
+
+def _told(metric: Metric, number: Reading) -> str:
+    """As on every page, a share in percent; with more digits, for a bound may be missed by little."""
+    if metric.name in NO_SHARES:
+        low_high = "" if number.interval is None else " [95%: {:.3g}, {:.3g}]".format(*number.interval)
+        return f"{number.value:.4g}{low_high}"
+    ends = () if number.interval is None else tuple(100 * end for end in number.interval)
+    return f"{100 * number.value:.4g}%" + (" [95%: {:.3g}, {:.3g}]".format(*ends) if ends else "")
+
+
+def _holds_of_any_share(gate: Gate, limit: float) -> bool:
+    """Whether a share of nothing and one of all would both pass, as with a bound of 0.9 times nothing."""
+    holds = RELATIONS[gate.relation]
+    return gate.metric.name not in NO_SHARES and holds(0.0, limit) and holds(1.0, limit)
 
 
 def _metric(text: str) -> Metric:
     *stage, when, name = text.split(".")
     if name not in MEASURED and not name.startswith("pass@"):
-        raise ValueError(f"{text}: no evaluation measures {name!r}; known: {', '.join(MEASURED)}, pass@K")
+        hint = did_you_mean(name, MEASURED)
+        raise ValueError(f"{text}: no evaluation measures {name!r}; {hint}known: {', '.join(MEASURED)}, pass@K")
     return Metric(stage[0] if stage else None, when, name)

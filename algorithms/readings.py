@@ -16,6 +16,9 @@ MEASURED = (
 )
 """What an evaluation has as a number, beside pass@K."""
 
+NO_SHARES = ("loss", "margin")
+"""Those that are no shares of something: they are not told in percent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

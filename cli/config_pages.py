@@ -39,9 +39,9 @@ def starter_toml(algorithm: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def starter_pipeline(name: str) -> str:
+def starter_pipeline(file: str) -> str:
     """The shipped pipeline for a file of that name, and behind it every field that a stage can have."""
-    text = SHIPPED_PIPELINE.read_text(encoding="utf-8").replace("deployments/configs/pipeline.toml", name)
+    text = SHIPPED_PIPELINE.read_text(encoding="utf-8").replace("deployments/configs/pipeline.toml", file)
     lines = ["# What a stage can say:"]
     for name, field in StageConfig.model_fields.items():
         lines += textwrap.wrap(f"{name}: {field.description}", WIDTH, initial_indent="#   ", subsequent_indent="#     ")

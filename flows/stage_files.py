@@ -26,7 +26,7 @@ def with_stage_files(
     if not isinstance(stages, list):
         return dict(table)
     read = [
-        _read_in(stage, f"{where}: stages[{index}]", folder, read_table) if _names_a_file(stage) else stage
+        _read_in(stage, index, where, folder, read_table) if _names_a_file(stage) else stage
         for index, stage in enumerate(stages)
     ]
     return {**table, "stages": read}
@@ -37,10 +37,10 @@ def _names_a_file(stage: Any) -> bool:
 
 
 def _read_in(
-    stage: dict[str, Any], where: str, folder: Path, read_table: Callable[[Path], dict[str, Any]]
+    stage: dict[str, Any], index: int, where: str, folder: Path, read_table: Callable[[Path], dict[str, Any]]
 ) -> dict[str, Any]:
     named = stage.get("name", stage.get("algorithm"))
-    told = f"{where} ({named}).config" if named else f"{where}.config"
+    told = f"{where}: stages.{named}.config" if named else f"{where}: stages[{index}].config"
     try:
         table = read_table(folder / stage["config"])
     except ConfigError as error:

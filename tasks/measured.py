@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from algorithms.readings import Reading, reading
+from algorithms.readings import NO_SHARES, Reading, reading
 
 NAMES = {
     "accuracy": "accuracy, sampled",
@@ -17,8 +17,6 @@ NAMES = {
     "preference_accuracy": "pairs whose margin is positive",
 }
 """The numbers that an evaluation may have, in the order in which they are shown; pass@K comes behind accuracy."""
-
-NO_SHARES = ("loss", "margin")
 
 HEADLINES = ("accuracy", "greedy_accuracy", "margin", "loss")
 """Where there is room for one number: the first of these that was measured."""

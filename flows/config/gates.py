@@ -43,5 +43,6 @@ def not_measured(metric: Metric, config: FlowConfig) -> str | None:
     if metric.name == "greedy_accuracy" and not section.greedy:
         return "has evaluation.greedy = false"
     if metric.pass_at is not None and metric.pass_at not in section.pass_at:
-        return f"has not {metric.pass_at} among evaluation.pass_at = {section.pass_at}"
+        samples = f" and evaluation.samples = {metric.pass_at}" if section.samples < metric.pass_at else ""
+        return f"does not draw for it; set evaluation.pass_at = {[*section.pass_at, metric.pass_at]}{samples}"
     return None

@@ -36,7 +36,7 @@ def _explain(model: type[BaseModel], issue: dict[str, Any], table: Any) -> str:
 
 
 def _path(loc: Iterable[str | int], table: Any) -> str:
-    """As it is said everywhere: rewards[0].function, stages[1] (rl).on_fail."""
+    """As it is said everywhere: rewards[0].function, stages.rl.on_fail, which `--set` takes, too."""
     path, here = "", table
     for part in loc:
         try:
@@ -45,7 +45,7 @@ def _path(loc: Iterable[str | int], table: Any) -> str:
             here = None
         if isinstance(part, int):
             name = (here.get("name") or here.get("algorithm")) if isinstance(here, dict) else None
-            path += f"[{part}]" + (f" ({name})" if name else "")
+            path += f".{name}" if name else f"[{part}]"
         else:
             path += f".{part}"
     return path.removeprefix(".")

@@ -26,8 +26,8 @@ def problems(pipeline: StagedConfig) -> list[str]:
     if found:
         return found  # what follows would only say the same in other words
     configs: dict[str, FlowConfig] = {}
-    for index, stage in enumerate(pipeline.stages):
-        where = f"stages[{index}] ({stage.name})"
+    for stage in pipeline.stages:
+        where = f"stages.{stage.name}"
         if mine := [f"{where}{line}" for line in _table_problems(pipeline, stage)]:
             found += mine
         elif stage.teacher_from is None or stage.teacher_from in configs:  # its teacher's mistakes are told already
@@ -37,8 +37,8 @@ def problems(pipeline: StagedConfig) -> list[str]:
                 found += stage_mistakes(pipeline, stage, where, error)
     if len(configs) < len(pipeline.stages):
         return found
-    for index, stage in enumerate(pipeline.stages):
-        where = f"stages[{index}] ({stage.name})"
+    for stage in pipeline.stages:
+        where = f"stages.{stage.name}"
         found += [f"{where}{line}" for line in weight_problems(pipeline, stage, configs)]
         earlier = [one.name for one in pipeline.before(stage)]
         found += [f"{where}.require = {stage.require!r}: {line}" for line in gate_problems(stage, earlier, configs)]
@@ -49,7 +49,7 @@ def _shared_problems(pipeline: StagedConfig) -> Iterator[str]:
     known = {name for stage in pipeline.stages for name in CONFIGS[stage.algorithm].model_fields}
     for name in pipeline.shared:
         if name in SET_BY_PIPELINE:
-            yield f"shared.{name}: the pipeline has this for all stages; write it above them"
+            yield f"shared.{name}: the pipeline has this itself; move it out of [shared], to the top of the file"
         elif name not in known:
             hint = did_you_mean(name, known)
             yield f"shared: unknown field {name!r}: {hint}no stage's algorithm has it"
@@ -60,9 +60,10 @@ def _shared_problems(pipeline: StagedConfig) -> Iterator[str]:
 def _reference_problems(pipeline: StagedConfig) -> Iterator[str]:
     names: list[str] = []
     for index, stage in enumerate(pipeline.stages):
-        where = f"stages[{index}] ({stage.name})"
+        where = f"stages.{stage.name}"
         if stage.name in names:
-            yield f"{where}.name = {stage.name!r}: stages[{names.index(stage.name)}] has that name; give it another"
+            first = names.index(stage.name)
+            yield f"stages[{index}].name = {stage.name!r}: stages[{first}] has that name; give it another"
         for field, value in (("start_stage", stage.start_stage), ("teacher_from", stage.teacher_from)):
             if value is not None and value not in names:
                 earlier = f"earlier stages: {', '.join(names)}" if names else "there is no earlier stage"

@@ -40,7 +40,10 @@ def test_a_gate_is_read_as_it_is_written(text: str, gate: Gate) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("eval.accurcy >= 1", "no evaluation measures 'accurcy'; known: accuracy, greedy_accuracy"),
+        (
+            "eval.accurcy >= 1",
+            "no evaluation measures 'accurcy'; did you mean 'accuracy'? known: accuracy, greedy_accuracy",
+        ),
         ("eval.loss@4 >= 1", "no evaluation measures 'loss@4'"),
         ("accuracy >= 1", "write METRIC >= NUMBER"),
         ("eval.accuracy => 1", "write METRIC >= NUMBER"),
@@ -75,7 +78,7 @@ def test_each_relation_holds_where_it_should(relation: str, below: bool, at: boo
 
 def test_a_verdict_shows_the_value_its_interval_and_the_bound() -> None:
     verdict = judge(parse_gate("eval.accuracy >= 0.8"), read(eval__accuracy=(0.5417, (0.4, 0.68))))
-    assert verdict.message == "eval.accuracy = 0.5417 [0.4, 0.68] is not >= 0.8"
+    assert verdict.message == "eval.accuracy = 54.17% [95%: 40, 68] is not >= 80%"
     assert not verdict.passed
 
 
@@ -83,8 +86,17 @@ def test_a_student_is_held_to_a_share_of_what_its_teacher_has() -> None:
     gate = parse_gate("eval.accuracy >= 0.9 * rl.eval.accuracy")
     kept = judge(gate, read(eval__accuracy=0.75, rl__eval__accuracy=(0.8, (0.7, 0.875))))
     assert kept.passed
-    assert kept.message == "eval.accuracy = 0.75 is >= 0.72 = 0.9 * rl.eval.accuracy (0.8 [0.7, 0.875])"
+    assert kept.message == "eval.accuracy = 75% is >= 72% = 0.9 * rl.eval.accuracy (80% [95%: 70, 87.5])"
     assert not judge(gate, read(eval__accuracy=0.7, rl__eval__accuracy=0.8)).passed
+
+
+def test_a_bound_that_any_share_keeps_is_said_to_be_one_and_a_loss_is_no_share() -> None:
+    gate = parse_gate("eval.accuracy >= 0.9 * rl.eval.accuracy")
+    verdict = judge(gate, read(eval__accuracy=0.0, rl__eval__accuracy=0.0))
+    assert verdict.passed
+    assert verdict.message.endswith(" is >= 0% = 0.9 * rl.eval.accuracy (0%), as any share is: it says nothing")
+    loss = judge(parse_gate("eval.loss > -1"), read(eval__loss=(2.34567, (2.1, 2.6))))
+    assert loss.message == "eval.loss = 2.346 [95%: 2.1, 2.6] is > -1"
 
 
 def test_what_was_not_measured_lets_nothing_through() -> None:

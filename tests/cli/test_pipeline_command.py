@@ -281,19 +281,19 @@ def test_a_run_that_cannot_be_started_at_a_stage_says_why(resumed: Said, asked: 
     [
         (
             "stages.rl.config.cycels=3",
-            "chain.toml: stages[1] (rl).config: unknown field 'cycels': did you mean 'cycles'?",
+            "chain.toml: stages.rl.config: unknown field 'cycels': did you mean 'cycles'?",
         ),
-        ("stages.rl.on_fail=halt", "chain.toml: stages[1] (rl).on_fail = 'halt': input should be 'stop', 'pause' or"),
+        ("stages.rl.on_fail=halt", "chain.toml: stages.rl.on_fail = 'halt': input should be 'stop', 'pause' or"),
         (
             "stages.rll.on_fail=stop",
             "nothing there is called 'rll'; did you mean 'rl'? known: sft, rl, student, 0 to 2",
         ),
         ("stages.3.on_fail=stop", "nothing there is called '3'; known: sft, rl, student, 0 to 2"),
         ("stages=3", "chain.toml: stages = 3: input should be a valid list"),
-        ("stages.rl.config=no.toml", "--set: stages[1] (rl).config = 'no.toml': no.toml: no such file"),
+        ("stages.rl.config=no.toml", "--set: stages.rl.config = 'no.toml': no.toml: no such file"),
         (
             "stages.rl.config=taught.toml",
-            "(rl).config = 'taught.toml': the file is of algorithm sft, the stage of grpo",
+            "stages.rl.config = 'taught.toml': the file is of algorithm sft, the stage of grpo",
         ),
         ("stages.student.config.data.source=no.jsonl", "stage 'student': data source 'no.jsonl' is unknown"),
         ("shared.model.name=tinny", "tinny"),
