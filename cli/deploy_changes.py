@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 
 from cli.deploy_options import Wishes
 from cli.failures import UsageError
@@ -48,11 +48,11 @@ def changes(entries: Sequence[Entry], wishes: Wishes) -> Iterator[Change]:
     endpoint = resolve_settings() if wishes.credentials not in (None, ENVIRONMENT) else None
     with get_client(sync_client=True) as api:
         block = _notification_block(api, wishes.notify) if wishes.notify else None
-        yield make_work_pool(api, dry_run=wishes.dry_run)
-        yield make_session_limit(api, wishes.sessions, dry_run=wishes.dry_run)
+        yield made(lambda: make_work_pool(api, dry_run=wishes.dry_run))
+        yield made(lambda: make_session_limit(api, wishes.sessions, dry_run=wishes.dry_run))
         if wishes.results:
             yield make_result_storage(api, wishes.results.resolve(), dry_run=wishes.dry_run)
-        yield make_credentials_type(api, dry_run=wishes.dry_run)
+        yield made(lambda: make_credentials_type(api, dry_run=wishes.dry_run))
         if wishes.credentials and endpoint:
             yield make_credentials(wishes.credentials, endpoint, dry_run=wishes.dry_run)
         reaper = [] if find(api, REAPER) else [entry for entry in shipped() if REAPER.endswith(f"/{entry.name}")]
@@ -66,6 +66,14 @@ def changes(entries: Sequence[Entry], wishes: Wishes) -> Iterator[Change]:
                 dry_run=wishes.dry_run,
             )
         yield from _automations(api, block, dry_run=wishes.dry_run)
+
+
+def made(step: Callable[[], Change]) -> Change:
+    """What a step has done. What somebody else has made since it looked, another `whitney deploy` for one, is there."""
+    try:
+        return step()
+    except ObjectAlreadyExists:
+        return step()
 
 
 def _notification_block(api: SyncPrefectClient, notify: str) -> UUID:

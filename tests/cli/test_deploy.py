@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
@@ -17,6 +18,10 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from cli.app import run_command
+from cli.deploy_changes import made
+from deployments.changes import Change
+from deployments.ground import make_work_pool
+from deployments.names import WORK_POOL
 from gateway.launch import GatewayProcess
 from tasks.credentials import WhitneyCredentials
 
@@ -143,6 +148,20 @@ def test_what_was_switched_on_or_is_not_said_stays_and_activate_switches_on(
     assert "A run is due every 60 s, and waits while another is at work. Where one takes longer than that, " in told
     assert told.endswith(f"/deployments; or, in a terminal,\n{exported()}  prefect deployment run 'sft/{mine}'\n")
     assert deployed(api, f"sft/{mine}").schedules[0].active
+
+
+def test_what_another_deploy_has_made_in_the_meantime_is_there_and_no_error(api: SyncPrefectClient, mine: str) -> None:
+    make_work_pool(api)
+    found: list[bool] = []
+
+    def step() -> Change:
+        if not found:
+            found.append(False)  # as it was when this one looked
+            api.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"))
+        return make_work_pool(api)
+
+    assert made(step).verb == "unchanged"
+    assert found
 
 
 def test_a_dry_run_says_what_would_be_and_does_nothing(
