@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+from prefect_tables import with_tables
 
 from tasks.prefect_server import SERVER_SETTINGS
 
@@ -15,12 +17,14 @@ os.environ.update(SERVER_SETTINGS)  # before Prefect is imported anywhere
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prefect server in a process of its own, with an empty database; the URL of its API."""
+    """A Prefect server in a process of its own, with empty tables; the URL of its API."""
     from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
     home = tmp_path_factory.mktemp("prefect")
+    tables = with_tables(tmp_path_factory.mktemp("tables"), database="prefect-test.db")
     with (
+        patch("prefect.testing.utilities.mkdtemp", return_value=str(tables)),
         temporary_settings({PREFECT_HOME: home, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
         prefect_test_harness(server_startup_timeout=120),
     ):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect_tables import database_with_tables
 
 from gateway.launch import GatewayProcess
 
@@ -29,6 +30,7 @@ def test_every_command_of_the_readme_works_in_the_order_it_is_given(endpoint: Ga
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PREFECT_HOME": str(tmp_path / "prefect"),
         "PREFECT_LOGGING_LEVEL": "WARNING",
+        **database_with_tables(tmp_path / "tables"),
     }
     environment.pop("PREFECT_API_URL", None)
     for line in COMMANDS:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from prefect_tables import database_with_tables
+
 CONFIG = """
 algorithm = "sft"
 cycles = 3
@@ -28,7 +30,8 @@ def command(*arguments: str) -> list[str]:
 def unconfigured(folder: Path) -> dict[str, str]:
     """Neither a Prefect server nor Whitney is named, and no gateway is found on this machine."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("WHITNEY_", "PREFECT_API_URL"))}
-    return ours | {"PREFECT_HOME": str(folder / "prefect-home"), "WHITNEY_DATA_DIR": str(folder / "nobody")}
+    own = {"PREFECT_HOME": str(folder / "prefect-home"), "WHITNEY_DATA_DIR": str(folder / "nobody")}
+    return ours | own | database_with_tables(folder)
 
 
 def summary_in(folder: Path) -> dict[str, Any]:

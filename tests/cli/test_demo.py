@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from prefect_tables import with_tables
 
 from cli.demo import what_was_learned
 from cli.prefect_answers import is_up
@@ -75,6 +76,7 @@ def test_the_demo_runs_everything_and_leaves_nothing_running(tmp_path: Path) -> 
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     for name in ("gateway.py", "tasks.py"):  # the user's own: they hide nothing of ours
         (tmp_path / name).write_text("raise RuntimeError\n")
+    with_tables(tmp_path / ".whitney" / "prefect")
     demo = command("cli", "demo", "--config", str(config))
     done = subprocess.run(demo, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

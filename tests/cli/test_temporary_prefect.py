@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from prefect_tables import database_with_tables, with_tables
 
 from cli.prefect_server import PrefectServerError, free_port, prefect_server, project_server_environment, wait_until_up
 from gateway.launch import GatewayProcess
@@ -32,7 +33,7 @@ enabled = false
 # It and the project import the project's own modules, though files beside it have their names.
 REWARD = "import models.resolve\n\ndef reward(completion):\n    return len(completion.text)\n"
 # What Prefect writes when it sends logs and events to a server that is gone, or links to one.
-LOST = ("Error logging to API", "connection attempts failed", "Still processing items", "/runs/flow-run/")
+LOST = ("Error logging to API", "connection attempts failed", "/runs/flow-run/")
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         command("cli", "run", "tiny.toml", *arguments),  # like the script `whitney`, which has no folder to search
         cwd=folder,
-        env=variables | {"PREFECT_HOME": str(folder / "prefect")},
+        env=variables | database_with_tables(folder) | {"PREFECT_HOME": str(folder / "prefect")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -84,7 +85,7 @@ def test_an_interrupted_command_leaves_nothing_unsent_either(endpoint: GatewayPr
 
 
 def test_a_server_whose_port_another_has_taken_is_not_mistaken_for_the_other(tmp_path: Path) -> None:
-    first = project_server_environment(tmp_path / "first", free_port())
+    first = project_server_environment(with_tables(tmp_path / "first"), free_port())
     second = first | {"PREFECT_HOME": str(tmp_path / "second")}
     with prefect_server(first, tmp_path / "first.log") as server:
         wait_until_up(server, first, tmp_path / "first.log")

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 from own_servers import unconfigured
+from prefect_tables import with_tables
 
 from gateway.storage import DataDirectory
 from whitney.labels import FLOW_RUN
@@ -144,8 +145,10 @@ class Upped:
 
 
 def environment_of(folder: Path) -> dict[str, str]:
-    """Nothing is configured, the gateway's data is in the folder, and nobody waits longer than need be."""
-    return unconfigured(folder) | {
+    """Nothing is configured, the servers' data are in the folder, and nobody waits longer than need be."""
+    with_tables(folder / ".whitney" / "prefect")
+    nothing = {name: value for name, value in unconfigured(folder).items() if "DATABASE" not in name}
+    return nothing | {
         "WHITNEY_DATA_DIR": str(folder / "whitney"),
         "PREFECT_WORKER_QUERY_SECONDS": "1",
         "PREFECT_SERVER_DEPLOYMENTS_CONCURRENCY_SLOT_WAIT_SECONDS": "1",

@@ -15,6 +15,7 @@ from flow_probes import lines
 from playwright.async_api import Page, async_playwright, expect
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect_tables import with_tables
 from served import RETRY, FaultyGateway, Served, serving, state_of
 from tiny_configs import SHORT, tiny_config
 
@@ -40,7 +41,7 @@ def gateway(tmp_path: Path) -> Iterator[FaultyGateway]:
 @pytest.fixture
 def served(gateway: FaultyGateway, tmp_path: Path) -> Iterator[Served]:
     """On a server of its own: the one that the other tests share has no UI."""
-    environment = project_server_environment(tmp_path / "prefect", free_port())
+    environment = project_server_environment(with_tables(tmp_path / "prefect"), free_port())
     log = tmp_path / "prefect.log"
     key = gateway.settings.api_key.get_secret_value()
     with prefect_server(environment, log) as process:
