@@ -10,7 +10,7 @@ from cli.failures import CommandFailedError, UsageError, interruptible
 
 if TYPE_CHECKING:
     from tasks.reaping import Reaped
-    from whitney.lifecycle import LifecycleClient
+    from whitney.lifecycle import LifecycleClient, Verdict
     from whitney.settings import WhitneySettings
     from whitney.types import Session
 
@@ -28,7 +28,7 @@ def reap(
     """Close sessions that were left open: cancel their runs, wait until they are terminal, close; status 1 if not all.
 
     A run closes its own session however it ends. This is for what nothing was left to do: a machine that lost its
-    power, an endpoint that did not answer while the run was ending. Saved states stay.
+    power, an endpoint that did not answer while the run was ending. Saved states stay; slots of a limit come back.
 
     Without --session and --flow-run it looks at every open session of a flow run, as the deployment `reap` does every
     five minutes: those of runs that have ended, of attempts that a later one has followed, and those that are silent
@@ -88,7 +88,28 @@ def _close_named(
         verdicts = client.end_all([one for one in found if one.status != "closed"])
     for verdict in verdicts:
         print(verdict.message)
+    _free_slots(verdicts)
     return 0 if all(verdict.closed for verdict in verdicts) else 1
+
+
+def _free_slots(verdicts: list[Verdict]) -> None:
+    """Give back what the closed sessions were counted by, where a Prefect server is known; else their leases end."""
+    from whitney.labels import SLOTS
+
+    if not any(SLOTS in verdict.labels for verdict in verdicts if verdict.closed):
+        return
+    from cli.prefect_setup import configure
+
+    configure(verbose=False)
+    from cli.prefect_api import known_prefect
+    from tasks.slots import free_slots
+
+    with known_prefect() as prefect:
+        if prefect is None:
+            print("its slots come back within 15 minutes, when their lease ends: no Prefect server is known here")
+            return
+        open_still = [verdict.labels for verdict in verdicts if not verdict.closed]
+        free_slots((verdict.labels for verdict in verdicts if verdict.closed), open_still)
 
 
 def _reason_and_runs(session: Session) -> str:

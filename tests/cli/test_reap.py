@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Crashed, Running
 
@@ -13,7 +14,7 @@ from cli.app import run_command
 from flows.reap import reap
 from gateway.launch import GatewayProcess
 from whitney.client import WhitneyClient
-from whitney.labels import FLOW_RUN, ROOT_FLOW_RUN
+from whitney.labels import FLOW_RUN, ROOT_FLOW_RUN, SLOTS
 from whitney.settings import WhitneySettings
 from whitney.types import CreateRun, Session
 
@@ -67,10 +68,26 @@ def test_reap_closes_what_a_flow_run_has_left_and_says_when_there_is_nothing(
     assert "flow run reap-flow-run has no open session" in capsys.readouterr().out
 
 
-def test_reap_of_a_pipelines_flow_run_closes_what_its_stages_have_left(endpoint: GatewayProcess) -> None:
-    stage = left_open(endpoint, "reap-stage", **{ROOT_FLOW_RUN: "reap-pipeline"})
+def test_reap_of_a_pipelines_flow_run_closes_what_its_stages_have_left_and_gives_back_their_slots(
+    endpoint: GatewayProcess, prefect_server: str
+) -> None:
+    limit = f"sessions-{uuid4().hex[:8]}"
+
+    async def take_slot() -> str:
+        async with get_client() as api:
+            await api.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=limit, limit=1))
+            answer = await api.increment_concurrency_slots_with_lease([limit], 1, "concurrency", lease_duration=600)
+        return str(answer.json()["lease_id"])
+
+    async def taken() -> int:
+        async with get_client() as api:
+            return (await api.read_global_concurrency_limit_by_name(limit)).active_slots
+
+    stage = left_open(endpoint, "reap-stage", **{ROOT_FLOW_RUN: "reap-pipeline", SLOTS: asyncio.run(take_slot())})
+    assert asyncio.run(taken()) == 1
     assert run_command(["reap", "--flow-run", "reap-pipeline"]) == 0
     assert as_it_is_now(endpoint, stage.session_id)[0] == "closed"
+    assert asyncio.run(taken()) == 0
 
 
 def test_reap_of_a_session_that_is_not_there_is_a_mistake(
