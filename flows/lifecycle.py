@@ -20,8 +20,8 @@ from prefect.runtime import flow_run as current_flow_run
 from prefect.states import Cancelled
 
 from flows.cancelling import heeds_cancel
-from flows.closing import close_sessions_of_flow_run, close_sessions_of_tree
 from flows.early_end import EarlyEnd
+from flows.hooks import close_sessions_of_flow_run, close_sessions_of_tree
 from flows.identity import known_as
 from flows.reopening import reopen_failed_stages
 

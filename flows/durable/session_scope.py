@@ -2,7 +2,7 @@
 
 Opened late: a Retry whose blocks are all adopted, and a run whose input is wrong, allocate nothing.
 Closed always: on the normal path by `close`, on an exception by `abandon`, and — when this process is gone — by the
-hook of `flows.closing`.
+hook of `flows.hooks`.
 """
 
 from __future__ import annotations

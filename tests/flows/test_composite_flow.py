@@ -19,7 +19,7 @@ from prefect.tasks import Task
 from tiny_configs import tiny_config
 
 from flows import FLOWS
-from flows.closing import credentials_blocks
+from flows.hooks import credentials_blocks
 from flows.lifecycle import block_flow
 from gateway.launch import GatewayProcess
 from whitney.labels import ROOT_ATTEMPT, ROOT_FLOW_RUN

@@ -86,7 +86,7 @@ async def test_a_training_flow_inside_a_flow_of_ones_own_is_closed_by_its_own_ho
     from prefect import flow
     from prefect.client.orchestration import get_client
 
-    from flows.closing import close_sessions_of_flow_run
+    from flows.hooks import close_sessions_of_flow_run
     from whitney.labels import FLOW_RUN, ROOT_FLOW_RUN
 
     @flow
@@ -112,7 +112,7 @@ async def test_a_prefect_server_that_hangs_does_not_keep_the_hook_from_closing(
     from prefect.settings import PREFECT_API_URL, temporary_settings
     from prefect.states import Crashed
 
-    from flows.closing import close_sessions_of_flow_run
+    from flows.hooks import close_sessions_of_flow_run
     from whitney.labels import ATTEMPT, FLOW_RUN
 
     monkeypatch.setattr("tasks.brief_api.ANSWER_S", 0.3)
