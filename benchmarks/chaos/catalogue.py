@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+from benchmarks.chaos.configs import PIPELINE, STAGES
 from benchmarks.chaos.scenario import PASSING, Ending, Fault, Scenario, When
 
 Counts = Mapping[str, int]
@@ -73,6 +74,12 @@ def kill_moment(random: Random, counts: Counts) -> Faults:
     return (Fault("kill", subject, nth, when=random.choice(WHENS)),), "hooked"
 
 
+def kill_handing_on(random: Random, counts: Counts) -> Faults:
+    """The process of a pipeline is killed between two stages, or behind the last one."""
+    subject, last = random.choice((("stages", len(STAGES)), ("summary", len(STAGES) + 1)))
+    return (Fault("kill", subject, random.randint(1, last), when=random.choice(WHENS)),), "hooked"
+
+
 def kill_closing(random: Random, counts: Counts) -> Faults:
     """The flow is told to end, and killed while it is closing its session."""
     told = random.choice(("sigterm", "cancel"))
@@ -137,6 +144,13 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
+OF_PIPELINES: tuple[Family, ...] = (
+    kill_handing_on,
+    # A state that was lost is made good within its stage, as elsewhere.
+    *(family for family in FAMILIES if family is not FAMILIES[-1]),
+)
+
+
 def draw(number: int, seed: int, counts: Mapping[tuple[str, int], Counts]) -> list[Scenario]:
     """`number` scenarios, none twice, each family as often as the others; `counts` by algorithm and `save_every`."""
     random, drawn = Random(seed), dict[Scenario, None]()
@@ -144,7 +158,8 @@ def draw(number: int, seed: int, counts: Mapping[tuple[str, int], Counts]) -> li
     place = 0
     while len(drawn) < number:
         algorithm, save_every = random.choice(shapes)
-        faults, ending = FAMILIES[place % len(FAMILIES)](random, counts[algorithm, save_every])
+        families = OF_PIPELINES if algorithm == PIPELINE else FAMILIES
+        faults, ending = families[place % len(families)](random, counts[algorithm, save_every])
         # A state that is lost falls back on the one before, so there must be several.
         scenario = Scenario(algorithm, 1 if ending == "truncated" else save_every, faults, ending)
         if scenario not in drawn:

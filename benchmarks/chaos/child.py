@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, partialmethod, wraps
@@ -39,6 +39,7 @@ import flows.evaluate
 import flows.export
 import whitney.heartbeat
 from benchmarks.chaos import broken
+from benchmarks.chaos.configs import PIPELINE
 from benchmarks.chaos.scenario import Fault
 from benchmarks.chaos.tap import Journal, Tap, WatchedSyncTransport, WatchedTransport
 from flows.durable.attempt import Attempt
@@ -73,11 +74,16 @@ class Order:
     client: str | None = None
 
 
+def flow_of(algorithm: str) -> Flow[..., Any]:
+    """The flow of an algorithm, or the pipeline's."""
+    return flows.pipeline if algorithm == PIPELINE else flows.FLOWS[algorithm]
+
+
 def run_attempt(order: Order) -> None:
     """Run the flow run as `python -m prefect.flow_engine` does in a worker's process."""
     with _surroundings(order) as tap:
-        _mark_parts(tap)
-        flow = flows.FLOWS[order.algorithm]
+        _mark_parts(tap, in_pipeline=order.algorithm == PIPELINE)
+        flow = flow_of(order.algorithm)
         flow_run = load_flow_run(order.flow_run_id)
         with handle_engine_signals(flow_run.id):
             asyncio.run(run_flow(flow, flow_run=flow_run))  # type: ignore[arg-type] # async flows return a coroutine
@@ -86,7 +92,7 @@ def run_attempt(order: Order) -> None:
 def run_hook(order: Order, flow_run: FlowRun, state: State[Any]) -> None:
     """Run the flow's hooks as the runner does when the process is gone."""
     with _surroundings(order):
-        flow = flows.FLOWS[order.algorithm]
+        flow = flow_of(order.algorithm)
         hooks = flow.on_cancellation_hooks if state.is_cancelling() else flow.on_crashed_hooks
         for hook in hooks:
             hook(flow=flow, flow_run=flow_run, state=state)
@@ -141,14 +147,18 @@ def engine_of(gateway_pid: int) -> psutil.Process:
     return max(children, key=lambda child: child.memory_info().rss)
 
 
-def _mark_parts(tap: Tap) -> None:
+def _mark_parts(tap: Tap, *, in_pipeline: bool) -> None:
     """Tell the journal what the flow is at, and where it can be hit between two requests."""
-    _mark_part(flows.evaluate.evaluate, tap.journal, lambda _attempt, when, *_: f"evaluate {when}")
-    _mark_part(flows.export.export, tap.journal, lambda *_: "export")
-    begin, outcome, adopt, summary = Cycles.begin, Cycles.outcome, Attempt.adopt, RunFolder.write_summary
+
+    def part(attempt: Attempt, name: str) -> str:
+        return f"{attempt.folder.path.name} {name}" if in_pipeline else name
+
+    _mark_part(flows.evaluate.evaluate, tap.journal, lambda attempt, when, *_: part(attempt, f"evaluate {when}"))
+    _mark_part(flows.export.export, tap.journal, lambda attempt, *_: part(attempt, "export"))
+    begin, outcome, adopt = Cycles.begin, Cycles.outcome, Attempt.adopt
 
     async def begun(attempt: Attempt, block: Block, start: Start) -> Cycles:
-        tap.journal.begin(f"block {block.index}")
+        tap.journal.begin(part(attempt, f"block {block.index}"))
         return await begin(attempt, block, start)
 
     def ended(cycles: Cycles) -> BlockOutcome:
@@ -164,15 +174,20 @@ def _mark_parts(tap: Tap) -> None:
         tap.moment("adopt", "after")
         return found
 
-    def written(folder: RunFolder, table: Mapping[str, Any]) -> None:
-        tap.moment("summary", "before")
-        summary(folder, table)
-        tap.moment("summary", "after")
-
     patch.object(Cycles, "begin", begun).start()
     patch.object(Cycles, "outcome", ended).start()
     patch.object(Attempt, "adopt", adopted).start()
-    patch.object(RunFolder, "write_summary", written).start()
+    for name, moment in (("write_summary", "summary"), ("write_stages", "stages")):
+        patch.object(RunFolder, name, _at_moment(tap, moment, getattr(RunFolder, name))).start()
+
+
+def _at_moment(tap: Tap, moment: str, write: Callable[[RunFolder, Any], None]) -> Callable[[RunFolder, Any], None]:
+    def written(folder: RunFolder, content: Any) -> None:
+        tap.moment(moment, "before")
+        write(folder, content)
+        tap.moment(moment, "after")
+
+    return written
 
 
 def _mark_part(flow: Flow[..., Any], journal: Journal, name: Callable[..., str]) -> None:

@@ -25,15 +25,37 @@ OWN: dict[str, dict[str, Any]] = {
     "opd": _GROUPS,
     "sft": {"batch_size": 4, "data": {"source": "addition-1digit"}},
 }
-ALGORITHMS = tuple(OWN)
+PIPELINE = "pipeline"
+"""Two of them, one after another: what stands for an algorithm where a pipeline is disturbed."""
+
+STAGES = ("sft", "grpo")
+ALGORITHMS = (*OWN, PIPELINE)
 
 
 def config(algorithm: str, save_every: int, folder: Path, taught: str) -> dict[str, Any]:
     """The flow's parameter; `taught` is the state that training starts from, and of a distillation the teacher."""
+    if algorithm == PIPELINE:
+        return _pipeline(save_every, folder, taught)
     own = {**_SHARED, **OWN[algorithm], "name": "run", "output_dir": str(folder / "runs"), "save_every": save_every}
     if algorithm == "opd":
         return {**own, "teacher": {"state_id": taught}}
     return {**own, "model": {"name": "tiny", "initial_state_id": taught}}
+
+
+def run_folders(algorithm: str, folder: Path) -> dict[str, Path]:
+    """The run folder, or each stage's, by what begins the names of its parts."""
+    run = folder / "runs" / "run"
+    if algorithm != PIPELINE:
+        return {"": run}
+    names = [f"{number}-{stage}" for number, stage in enumerate(STAGES, 1)]
+    return {f"{name} ": run / name for name in names}
+
+
+def _pipeline(save_every: int, folder: Path, taught: str) -> dict[str, Any]:
+    start = {"model": {"name": "tiny", "initial_state_id": taught}}
+    stages = [{"algorithm": stage, "config": OWN[stage] | (start if stage == STAGES[0] else {})} for stage in STAGES]
+    shared = _SHARED | {"save_every": save_every}
+    return {"name": "run", "output_dir": str(folder / "runs"), "shared": shared, "stages": stages}
 
 
 def teaching(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from benchmarks.chaos.scenario import Fault
 from benchmarks.chaos.stand import Stand
-from whitney.labels import FLOW_RUN
+from whitney.labels import ROOT_FLOW_RUN
 
 Identity = tuple[str, str]
 """Kind and digest of an operation's payload. No sampler's id is in it, so it is the same in every run."""
@@ -49,26 +49,54 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class RunFolder:
+    """What a training run has left on the caller's disk."""
+
+    path: Path
+
+    @property
+    def adapter(self) -> str | None:
+        """SHA-256 of the exported weights; None when there are none."""
+        weights = self.path / "adapter" / "adapter_model.safetensors"
+        return hashlib.sha256(weights.read_bytes()).hexdigest() if weights.is_file() else None
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a file."""
+        path = self.path / name
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+    @property
+    def samples(self) -> list[str]:
+        """The files of samples."""
+        return sorted(path.name for path in (self.path / "samples").glob("*.jsonl"))
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
-    """All of it. `operations` by (run, seq_id); `parts` in the order in which they began."""
+    """All of it. `operations` by (run, seq_id); `parts` in the order in which they began.
+
+    `folders`: the run folder, or each stage's, by what begins the names of its parts.
+    """
 
     journal: list[dict[str, Any]]
     operations: dict[tuple[str, int], Operation]
     parts: list[Part]
     sessions: list[tuple[str, str]]
     runs: dict[str, str]
-    folder: Path
+    folders: dict[str, RunFolder]
 
     @classmethod
-    def gather(cls, stand: Stand, flow_run_id: UUID, journal: list[dict[str, Any]], folder: Path) -> Evidence:
-        """Read ledger, journal and folder."""
+    def gather(
+        cls, stand: Stand, flow_run_id: UUID, journal: list[dict[str, Any]], folders: Mapping[str, Path]
+    ) -> Evidence:
+        """Read ledger, journal and folders."""
         sent: dict[tuple[str, int], str] = {}
         for line in journal:
             if line["what"] == "sent" and "digest" in line:
                 sent.setdefault((line["run"], line["seq"]), line["digest"])
         owned = "FROM sessions JOIN runs USING (session_id) JOIN operations USING (run_id)"
         ours = "EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ? AND value = ?)"
-        label = (FLOW_RUN, str(flow_run_id))
+        label = (ROOT_FLOW_RUN, str(flow_run_id))
         with stand.ledger() as ledger:
             rows = ledger.execute(
                 f"SELECT run_id, seq_id, kind, operations.status AS status, executions {owned} WHERE {ours}", label
@@ -82,7 +110,12 @@ class Evidence:
             for row in rows
         }
         return cls(
-            journal, operations, _parts(journal), [tuple(row) for row in sessions], dict(map(tuple, runs)), folder
+            journal,
+            operations,
+            _parts(journal),
+            [tuple(row) for row in sessions],
+            dict(map(tuple, runs)),
+            {prefix: RunFolder(path) for prefix, path in folders.items()},
         )
 
     def executed(self, part: Part) -> Counter[Identity]:
@@ -96,15 +129,9 @@ class Evidence:
         return {part.name: part for part in self.parts if part.done}
 
     @property
-    def adapter(self) -> str | None:
-        """SHA-256 of the exported weights; None when there are none."""
-        weights = self.folder / "adapter" / "adapter_model.safetensors"
-        return hashlib.sha256(weights.read_bytes()).hexdigest() if weights.is_file() else None
-
-    def lines(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a file of the run folder."""
-        path = self.folder / name
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    def adapters(self) -> list[str | None]:
+        """SHA-256 of the exported weights, of each folder; None where there are none."""
+        return [folder.adapter for folder in self.folders.values()]
 
     def seq_of(self, fault: Fault) -> int | None:
         """The seq_id of the operation that a fault's subject and number name."""
@@ -119,11 +146,6 @@ class Evidence:
             if line["what"] == "sent":
                 counts[line["subject"]] = max(counts[line["subject"]], line["nth"])
         return counts
-
-    @property
-    def samples(self) -> list[str]:
-        """The files of the run folder's samples."""
-        return sorted(path.name for path in (self.folder / "samples").glob("*.jsonl"))
 
 
 def _named(row: Any) -> dict[str, Any]:

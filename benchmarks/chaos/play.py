@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 from pydantic import SecretStr
 
 from benchmarks.chaos.child import Order
-from benchmarks.chaos.configs import config, teaching
+from benchmarks.chaos.configs import config, run_folders, teaching
 from benchmarks.chaos.evidence import Evidence
 from benchmarks.chaos.runner import Attempt, Runner, StuckError, journal
 from benchmarks.chaos.scenario import CRASH, Scenario
@@ -201,4 +201,6 @@ class Player:
         return folder
 
     def _evidence(self, order: Order) -> Evidence:
-        return Evidence.gather(self._stand, order.flow_run_id, journal(order), order.folder / "runs" / "run")
+        return Evidence.gather(
+            self._stand, order.flow_run_id, journal(order), run_folders(order.algorithm, order.folder)
+        )

@@ -19,8 +19,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Pending, Scheduled
 
-import flows
-from benchmarks.chaos.child import Order, run_attempt, run_hook
+from benchmarks.chaos.child import Order, flow_of, run_attempt, run_hook
 from benchmarks.chaos.stand import Stand
 
 LONGEST_ATTEMPT_S = 90.0
@@ -78,7 +77,7 @@ class Runner:
 
     def create(self, algorithm: str, config: dict[str, Any]) -> UUID:
         """A flow run that waits to be picked up."""
-        return self._api.create_flow_run(flows.FLOWS[algorithm], parameters={"config": config}, state=Scheduled()).id
+        return self._api.create_flow_run(flow_of(algorithm), parameters={"config": config}, state=Scheduled()).id
 
     def state(self, flow_run_id: UUID) -> State[Any]:
         """The flow run's state."""

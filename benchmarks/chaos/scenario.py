@@ -49,8 +49,9 @@ half of its bytes.
 """
 ENDINGS: tuple[str, ...] = get_args(Ending)
 
-MOMENTS = ("outcome", "adopt", "summary")
-"""A block is done, and not yet persisted; persisted, and not yet in the run folder; all is done but the summary."""
+MOMENTS = ("outcome", "adopt", "summary", "stages")
+"""A block is done, and not yet persisted; persisted, and not yet in the run folder; all is done but the summary; a
+pipeline's stage is done, and not yet on the pipeline's record."""
 
 _FAULT = re.compile(
     r"(?P<action>[\w-]+?)(\*(?P<times>\d+))?\.(?P<subject>[\w-]+)(\.(?P<nth>\d+))?(\.(?P<when>after))?(@(?P<attempt>\d+))?"

@@ -62,12 +62,13 @@ def judge(verdict: Verdict, found: Evidence, reference: Evidence) -> None:
     _judge_order(verdict, found)
     _judge_lineage(verdict, found, reference)
     _judge_waste(verdict, found, reference)
-    _judge_folder(verdict, found, reference)
+    for prefix in reference.folders:
+        _judge_folder(verdict, found, reference, prefix)
     still_open = [session for session, status in found.sessions if status != "closed"]
     verdict.breaches["open_sessions"] += [f"session {session} is still open" for session in still_open]
     alive = {run: status for run, status in found.runs.items() if status not in {"finished", "cancelled", "failed"}}
     verdict.breaches["other"] += [f"run {run} is still {status}" for run, status in alive.items()]
-    verdict.adapter_equal = found.adapter is not None and found.adapter == reference.adapter
+    verdict.adapter_equal = None not in found.adapters and found.adapters == reference.adapters
     verdict.fired = [
         fault for fault in verdict.scenario.faults if fault in verdict.fired or _seen(fault, found, reference)
     ]
@@ -125,24 +126,26 @@ def _judge_waste(verdict: Verdict, found: Evidence, reference: Evidence) -> None
             verdict.breaches["redone_over_one_block"].append(f"of attempt {attempt} were redone: {', '.join(names)}")
 
 
-def _judge_folder(verdict: Verdict, found: Evidence, reference: Evidence) -> None:
+def _judge_folder(verdict: Verdict, found: Evidence, reference: Evidence, prefix: str) -> None:
     """One row and one file a cycle, and an unbroken chain of states that are those of the lineage."""
-    other = verdict.breaches["other"]
-    cycles = [row["cycle"] for row in found.lines("metrics.jsonl")]
+    other, folder, undisturbed = verdict.breaches["other"], found.folders[prefix], reference.folders[prefix]
+    cycles = [row["cycle"] for row in folder.lines("metrics.jsonl")]
     if cycles != list(range(CYCLES)):
-        other.append(f"metrics.jsonl has cycles {cycles}")
-    if found.samples != reference.samples:
-        other.append(f"samples/ holds {found.samples}, not {reference.samples}")
-    states = found.lines("states.jsonl")
-    if [row["block"] for row in states] != [row["block"] for row in reference.lines("states.jsonl")]:
-        other.append(f"states.jsonl has blocks {[row['block'] for row in states]}")
+        other.append(f"{prefix}metrics.jsonl has cycles {cycles}")
+    if folder.samples != undisturbed.samples:
+        other.append(f"{prefix}samples/ holds {folder.samples}, not {undisturbed.samples}")
+    states = folder.lines("states.jsonl")
+    if [row["block"] for row in states] != [row["block"] for row in undisturbed.lines("states.jsonl")]:
+        other.append(f"{prefix}states.jsonl has blocks {[row['block'] for row in states]}")
     parents = [row["parent_state_id"] for row in states]
     if parents != [None, *(row["state_id"] for row in states[:-1])]:
-        other.append("the chain of states.jsonl is broken")
+        other.append(f"the chain of {prefix}states.jsonl is broken")
     for row in states:
-        part = found.lineage.get(f"block {row['block']}")
+        part = found.lineage.get(f"{prefix}block {row['block']}")
         if part is None or row["run_id"] not in {run for run, _ in part.places}:
-            other.append(f"states.jsonl has block {row['block']} from {row['run_id']}, the last one trained is another")
+            other.append(
+                f"{prefix}states.jsonl has block {row['block']} from {row['run_id']}, the last one trained is another"
+            )
 
 
 def _tell(surplus: Counter[tuple[str, str]], sentence: str) -> list[str]:

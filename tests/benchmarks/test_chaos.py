@@ -32,8 +32,8 @@ def told(report: Report) -> str:
 def test_one_scenario_of_each_family_loses_leaks_and_repeats_nothing_and_ends_with_the_undisturbed_adapter(
     campaign: Campaign,
 ) -> None:
-    # Two runs, and a subflow within the cycle, are what the others have and GRPO has not.
-    elsewhere = ["opd:1:kill.poll-logprobs.9.after", "dapo:1:kill.post-sample.4"]
+    # Two runs, a subflow within the cycle, and a stage that is handed on are what the others have and GRPO has not.
+    elsewhere = ["opd:1:kill.poll-logprobs.9.after", "dapo:1:kill.post-sample.4", "pipeline:1:kill.stages.1"]
     drawn = campaign.scenarios(len(FAMILIES), seed=4, algorithms=["grpo"], save_every=[1])
     report = campaign.run([*drawn, *map(Scenario.parse, elsewhere)])
     sums = report.sums()
@@ -69,6 +69,7 @@ def test_a_scenario_whose_fault_never_comes_about_has_shown_nothing(campaign: Ca
         "dapo:2:503-retry-after*3.post-sample.1",
         "opd:1:kill.poll-save_state.2.after+drop_answer.create_run.1@2",
         "sft:1:kill.outcome.1:at_once",
+        "pipeline:1:kill.stages.1.after",
     ],
 )
 def test_a_scenario_is_what_its_id_says(text: str) -> None:
