@@ -116,6 +116,7 @@ def _show_table(rows: list[Algorithm]) -> None:
     print(LEGEND if width >= ROOMY else f"Losses, operations and extra runs: on the page, or in {ROOMY} columns.")
     print("A refusal comes before any session. A page: whitney algorithms NAME.")
     print("A configuration to start from: whitney init NAME.")
+    print("Several one after another: whitney init pipeline.")
 
 
 def page_of(row: Algorithm) -> str:

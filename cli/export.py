@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from cli.failures import UsageError
-from cli.run_files import TABLE, read_json
+from cli.run_files import TABLE, no_run_folder, read_json, run_folder
 
 if TYPE_CHECKING:
     from models import ModelFolder
 
-RUNS = Path("runs")
 WAY_OUT = "restore it from a copy"
 
 
@@ -75,10 +74,9 @@ class FinishedRun:
         Raises:
             UsageError: there is none, it has not come to its end, or its adapter is gone.
         """
-        places = (Path(run), RUNS / run)
-        folder = next((place for place in places if (place / "config.json").is_file()), None)
+        folder = run_folder(run)
         if folder is None:
-            raise UsageError(f"there is no run folder {places[0]}, nor {places[1]}")
+            raise UsageError(no_run_folder(run))
         record = read_json(folder / "config.json", TABLE, WAY_OUT) or {}
         summary = read_json(folder / "summary.json", TABLE, WAY_OUT)
         if summary is None or not isinstance(record.get("config"), dict):

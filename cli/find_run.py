@@ -13,7 +13,7 @@ from cli.earlier_run import WRITTEN_AGAIN, EarlierRun
 from cli.earlier_training import EarlierTraining
 from cli.failures import UsageError
 from cli.run_data import Endpoints
-from cli.run_files import TABLE, read_json
+from cli.run_files import RUNS, TABLE, no_run_folder, read_json, run_folder
 from flows.config.pipeline import PIPELINE, PipelineConfig
 from flows.load_config import AnyConfig, parse_config
 
@@ -24,11 +24,9 @@ def find_run(run: Path, output_dir: Path | None, *, option: str = "--resume") ->
     Raises:
         UsageError: there is none, or what is there is not the folder of a run that has begun.
     """
-    places = [run] if run.is_absolute() else [run, (output_dir or Path("runs")) / run]
-    folder = next((place for place in places if (place / "config.json").is_file()), None)
+    folder = run_folder(run, output_dir or RUNS)
     if folder is None:
-        looked = " and ".join(str(place) for place in places)
-        raise UsageError(f"{option} {run}: no run folder (looked for config.json in {looked})")
+        raise UsageError(f"{option} {run}: {no_run_folder(run, output_dir or RUNS)}")
     record = read_json(folder / "config.json", TABLE, "restore it from a copy, or start a new run") or {}
     if "config" not in record:
         raise UsageError(f"{folder}: config.json holds no configuration: this run never began; start it again")

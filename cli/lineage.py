@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from cli.failures import CommandFailedError, UsageError
-
-RUNS = Path("runs")
+from cli.run_files import no_run_folder, run_folder
 
 
 def lineage(run: str, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
@@ -37,7 +35,7 @@ def lineage(run: str, *, as_json: Annotated[bool, Parameter(name="--json", negat
     from cli.pipeline_lineage import PipelineLineage
     from cli.run_lineage import RunLineage
 
-    folder = next((place for place in (Path(run), RUNS / run) if (place / "config.json").is_file()), None)
+    folder = run_folder(run)
     if folder is None:
         return _of_state(run, as_json=as_json)
     found = PipelineLineage.read(folder) if is_pipeline(folder) else RunLineage.read(folder).with_bill()
@@ -53,7 +51,7 @@ def _of_state(state_id: str, *, as_json: bool) -> int:
     from whitney.errors import ConfigurationError, InvalidRequestError, NotFoundError, UnauthorizedError, WhitneyError
     from whitney.settings import resolve_settings
 
-    no_run = f"there is no run folder {state_id}, nor {RUNS / state_id}"
+    no_run = no_run_folder(state_id)
     try:
         settings = resolve_settings()
     except ConfigurationError as error:

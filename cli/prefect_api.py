@@ -112,7 +112,9 @@ def _server_of_the_run(say: Say, former: PrefectAt | None = None) -> Iterator[Pr
             environment, log = project_server_environment(home, free_port()), home / "server.log"
             url = environment["PREFECT_API_URL"]
             if former is None:
-                say("Starting a Prefect server for this run (set PREFECT_API_URL to use one that stays)")
+                say(
+                    "Starting a Prefect server for this run (`whitney up` in another terminal keeps one, and its pages)"
+                )
             else:
                 say(f"Starting the Prefect server of this run (its home is {home})")
             wait_until_up(stack.enter_context(prefect_server(environment, log)), environment, log)

@@ -12,6 +12,9 @@ from cli.failures import UsageError
 
 T = TypeVar("T")
 
+RUNS = Path("runs")
+"""Where runs are, unless a configuration says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
@@ -23,6 +26,17 @@ class SavedState:
 
 TABLE = TypeAdapter(dict[str, Any])
 SAVED_STATE = TypeAdapter(SavedState)
+
+
+def run_folder(run: str | Path, output_dir: Path = RUNS) -> Path | None:
+    """A run folder by its path, or by its name in `output_dir`; None where there is neither."""
+    return next((place for place in (Path(run), output_dir / run) if (place / "config.json").is_file()), None)
+
+
+def no_run_folder(run: str | Path, output_dir: Path = RUNS) -> str:
+    """The same in words, where it is None."""
+    nor = "" if Path(run).is_absolute() else f", nor {output_dir / run}"
+    return f"there is no run folder {run}{nor} (one with a config.json)"
 
 
 def read_json(path: Path, shape: TypeAdapter[T], way_out: str) -> T | None:

@@ -8,7 +8,6 @@ whoever presses Retry after it is asked once more.
 from __future__ import annotations
 
 import asyncio
-import re
 from uuid import UUID
 
 from prefect.artifacts import Artifact
@@ -22,6 +21,7 @@ from pydantic import Field
 
 from flows.early_end import DeclinedError
 from tasks.events import emit
+from tasks.report import artifact_key
 
 DECISION = "whitney.decision."
 """Begins the label of a flow run that a person has said yes to; the question's key ends it."""
@@ -101,8 +101,10 @@ async def _tell(key: str, question: str, why: str, timeout_s: float) -> None:
         why,
         timeout_s / 3600,
     )
-    artifact_key = "question-" + re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")  # what Prefect allows in one
-    await Artifact(type="markdown", key=artifact_key, description=f"waits for a person: {why}", data=question).acreate()
+    description = f"waits for a person: {why}"
+    await Artifact(
+        type="markdown", key=artifact_key(f"question-{key}"), description=description, data=question
+    ).acreate()
 
 
 async def _wait_here(form: type[Decision], key: str, timeout_s: float) -> Decision:

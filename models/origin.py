@@ -54,3 +54,8 @@ def is_local(name: str) -> bool:
 def public_name(name: str) -> str:
     """The name to call a model by in public: on the Hub, its own, or its folder's last part."""
     return origin(name).hub_id or (Path(name.replace("\\", "/")).name if is_local(name) else name)
+
+
+def base_on_the_hub(name: str) -> str | None:
+    """What a card names as the base model; None for one that every machine makes for itself, and nobody publishes."""
+    return None if name in _KNOWN and _KNOWN[name].hub_id is None else public_name(name)

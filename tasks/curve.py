@@ -23,13 +23,19 @@ INK, GRID, PANEL = "#374151", "#d1d5db", "#f9fafb"
 
 
 def line_chart_svg(
-    rows: Sequence[Row], *, keys: Sequence[str], title: str, across: str = "cycle", joined: bool = False
+    rows: Sequence[Row],
+    *,
+    keys: Sequence[str],
+    title: str,
+    across: str = "cycle",
+    joined: bool = False,
+    names: Sequence[str] = (),
 ) -> str:
     """A self-contained SVG line chart of `keys` over cycles (counted from 1); "" when there is no point.
 
     A row may say how sure one can be of a number: `<key>_interval`, drawn as a whisker from its low to its high end.
     Numbers that are missing, None or not finite leave a gap in their line, as do missing cycles, unless `joined`.
-    `across` says what the cycles' axis counts.
+    `across` says what the cycles' axis counts; with `names` it shows those, one for each row, in place of numbers.
     """
     series = {key: [(int(row["cycle"]) + 1, row[key]) for row in rows if finite(row.get(key))] for key in keys}
     series = {key: points for key, points in series.items() if points}
@@ -52,7 +58,8 @@ def line_chart_svg(
         return f"{right:.1f}", f"{up:.1f}"
 
     parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{PANEL}"/>', _text(LEFT, 20, title, weight="bold")]
-    parts += _axes([(y, at(x_low, y)[1]) for y in y_ticks], [(x, at(x, y_low)[0]) for x in x_ticks], across)
+    along: list[tuple[float, str]] = [*enumerate(names, 1)] or [(x, f"{x:g}") for x in x_ticks]
+    parts += _axes([(y, at(x_low, y)[1]) for y in y_ticks], [(name, at(x, y_low)[0]) for x, name in along], across)
     for place, (key, points) in enumerate(series.items()):
         colour = COLOURS[place % len(COLOURS)]
         # Whiskers of one cycle would hide one another.
@@ -85,13 +92,13 @@ def nice_ticks(low: float, high: float, most: int) -> list[float]:
     return [round(i * step, 12) for i in range(first, max(last, first + 1) + 1)]
 
 
-def _axes(up: Sequence[tuple[float, str]], along: Sequence[tuple[float, str]], across: str) -> list[str]:
+def _axes(up: Sequence[tuple[float, str]], along: Sequence[tuple[str, str]], across: str) -> list[str]:
     """Grid and numbers, from (tick, where it stands); what the lower axis counts."""
     parts = []
     for y, place in up:
         parts.append(f'<path d="M{LEFT} {place}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
         parts.append(_text(LEFT - 8, float(place) + 4, f"{y:g}", anchor="end"))
-    parts += [_text(place, HEIGHT - BOTTOM + 18, f"{x:g}", anchor="middle") for x, place in along]
+    parts += [_text(place, HEIGHT - BOTTOM + 18, name, anchor="middle") for name, place in along]
     parts.append(f'<path d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}" stroke="{INK}"/>')
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 34, across, anchor="middle"))
     return parts

@@ -141,8 +141,8 @@ def _everything(source: DataSource, read: Reader) -> Sequence[Example]:
         return [*train, *heldout]
     if not Path(name).is_file():
         raise DataError(
-            f"data source {name!r} is unknown: {did_you_mean(name, SHIPPED)}It is neither a file nor a shipped set "
-            f"({', '.join(SHIPPED)}) nor {REASONING_GYM}TASK"
+            f"data source {name!r} is unknown: {did_you_mean(name, SHIPPED)}There is no file {Path(name).absolute()}, "
+            f"and it is neither a shipped set ({', '.join(SHIPPED)}) nor {REASONING_GYM}TASK"
         )
     return read(Path(name))
 

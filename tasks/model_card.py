@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS
-from models.origin import is_local, origin, public_name
+from models.origin import base_on_the_hub, is_local, origin, public_name
 from tasks.markdown import cell
 from tasks.measured import rows
 from tasks.serving import Serving, how_to_use
@@ -55,7 +55,7 @@ def _front_matter(record: Record, serving: Serving) -> str:
     """Values are written as JSON, which is YAML too: nothing in a name can break out of it."""
     known = origin(serving.model)
     fields = {
-        "base_model": public_name(serving.model),
+        "base_model": base_on_the_hub(serving.model),
         "base_model_relation": "finetune" if serving.merged else "adapter",
         "library_name": "transformers" if serving.merged else "peft",
         "pipeline_tag": "text-generation",

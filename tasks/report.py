@@ -56,5 +56,9 @@ class Report:
             await client.update_artifact(self._page, ArtifactUpdate(data=markdown))
 
     def _key(self, what: str) -> str:
-        """Prefect allows lower-case letters, digits and dashes in a key."""
-        return re.sub(r"[^a-z0-9]+", "-", f"{self._name}-{what}".lower()).strip("-")
+        return artifact_key(f"{self._name}-{what}")
+
+
+def artifact_key(name: str) -> str:
+    """A name as the key of an artifact, in which Prefect allows lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -12,6 +12,8 @@ from tasks.markdown import cell
 from tasks.measured import headline
 
 TITLE = "Held-out accuracy after each stage, with 95% intervals"
+ACROSS = 80
+"""Characters that the names below the chart have room for, together."""
 Link = Callable[[str], str | None]
 """A flow run's page by its id, where there is a UI."""
 
@@ -80,17 +82,23 @@ def _gate(gate: GateOutcome | None) -> str:
 
 
 def _chart(outcomes: Sequence[StageOutcome]) -> str:
-    """A dot a stage, numbered as in the table; nothing where accuracy is not measured."""
+    """A dot for each stage whose accuracy is measured; nothing where none is."""
+    measured = [
+        (outcome.stage, after)
+        for outcome in outcomes
+        if (after := reading(outcome.evaluation_after, "accuracy")) is not None
+    ]
     rows = [
         {
             "cycle": place,
             "accuracy": after.value,
             **({"accuracy_interval": after.interval} if after.interval else {}),
         }
-        for place, outcome in enumerate(outcomes)
-        if (after := reading(outcome.evaluation_after, "accuracy")) is not None
+        for place, (_, after) in enumerate(measured)
     ]
-    svg = line_chart_svg(rows, keys=("accuracy",), title=TITLE, across="stage", joined=True)
+    room = max(4, ACROSS // max(1, len(measured)))
+    names = [stage if len(stage) <= room else f"{stage[: room - 1]}…" for stage, _ in measured]
+    svg = line_chart_svg(rows, keys=("accuracy",), title=TITLE, across="stage", joined=True, names=names)
     return image(svg, TITLE) if svg else ""
 
 

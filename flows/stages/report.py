@@ -15,8 +15,8 @@ from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.stages.ending import adapter_is_there
 from flows.stages.outcome import StageOutcome
 from flows.stages.page import pipeline_markdown
+from tasks.report import artifact_key
 
-KEY = "whitney-pipeline"
 LONGEST_REASON = 300
 
 
@@ -43,7 +43,8 @@ class PipelineReport:
         )
         if self._page is None:
             description = f"pipeline {self._name}"
-            artifact = Artifact(type="markdown", key=KEY, description=description, data=markdown)
+            key = artifact_key(f"{self._name}-pipeline")
+            artifact = Artifact(type="markdown", key=key, description=description, data=markdown)
             self._page = (await artifact.acreate()).id
             return
         async with get_client() as api:

@@ -52,8 +52,8 @@ def refused(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_run_that_is_not_there_is_told_with_the_places_it_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "looked for config.json in r and runs/r" in refused("r", capsys=capsys)
-    assert "looked for config.json in r and mine/r" in refused("r", "--set", "output_dir=mine", capsys=capsys)
+    assert "there is no run folder r, nor runs/r" in refused("r", capsys=capsys)
+    assert "there is no run folder r, nor mine/r" in refused("r", "--set", "output_dir=mine", capsys=capsys)
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,10 @@ OWN_GATEWAY = {"gateway_data_dir": ".whitney/gateways/20300101-000000-1"}
         ),
         (["rl", "--set", "name=none"], "the pipeline has no name to find its runs by; say which: --of RUN"),
         (["rl", "--embedded"], "--from rl: --embedded starts a new gateway"),
-        (["rl", "--of", "nowhere"], "--of nowhere: no run folder (looked for config.json in nowhere and runs/nowhere)"),
+        (
+            ["rl", "--of", "nowhere"],
+            "--of nowhere: there is no run folder nowhere, nor runs/nowhere (one with a config.json)",
+        ),
         (["student", "--of", "short"], "--from student: runs/short has no outcome of stage rl: it ended before"),
         (["rl", "--of", "gone"], "were in a gateway of its own, which went with the run; states outlive a run at"),
         (["rl", "--of", "elsewhere"], "stage 'sft' was recorded with state st_gone, which this endpoint does not have"),

@@ -56,7 +56,8 @@ async def page_of(flow_run_id: Any) -> str:
     """What the UI shows of a pipeline."""
     wanted = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id]))
     async with get_client() as api:
-        pages = [one for one in await api.read_artifacts(artifact_filter=wanted) if one.key == "whitney-pipeline"]
+        found = await api.read_artifacts(artifact_filter=wanted)
+    pages = [one for one in found if one.key and one.key.endswith("-pipeline")]
     return str(max(pages, key=lambda page: page.created).data)
 
 

@@ -137,6 +137,9 @@ def test_a_path_is_told_by_its_last_part_alone() -> None:
     assert "~" not in text
     assert "questions.jsonl: 59 training examples" in text
     assert front_matter(text)["base_model"] == "own-llama"
+    assert "base_model" not in front_matter(model_card(private, SUMMARY, serving(model="tiny"))), (
+        "nobody has published it"
+    )
     assert "license" not in front_matter(text), "nothing is known of its licence"
     assert "`base` stands for a copy of the model folder `own-llama`" in text
 
