@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
-import shutil
-import tarfile
-import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import models
 from flows.durable.attempt import Attempt
 from flows.durable.outcome import ExportOutcome
 from flows.durable.telling import warn
-from models.adapter import CONFIG_FILE, WEIGHTS_FILE, AdapterFolder
-from tasks.adapter import AdapterError, AdapterFacts, Expected, check_adapter
+from flows.durable.unpacking import unpack_adapter
+from models.adapter import WEIGHTS_FILE
+from tasks.adapter import AdapterError, AdapterFacts, Expected
 from tasks.model_card import model_card
 from tasks.serving import TEMPLATE_FILE, Serving, shared_question
 from whitney.errors import NotFoundError
@@ -82,48 +77,3 @@ async def fetch_adapter(attempt: Attempt, artifact_id: str, state_id: str | None
     for unchecked in facts.unchecked:
         warn(f"the exported adapter is sound; not checked: {unchecked}")
     return digest, facts
-
-
-def unpack_adapter(archive: Path, folder: Path, expected: Expected) -> tuple[str, AdapterFacts]:
-    """Unpack a PEFT archive, check what is in it, and give it its name: a folder of that name is always whole.
-
-    Raises:
-        AdapterError: it is no adapter archive, or not the one that is expected.
-        OSError: it cannot be read, or there is no room to unpack it; names where.
-    """
-    beside = folder.with_name(f".{folder.name}.new")  # one attempt at a time is at work in a run folder
-    shutil.rmtree(beside, ignore_errors=True)  # what a kill has left
-    try:
-        _extract(archive, beside)
-        inside = next((one.parent for one in sorted(beside.rglob(CONFIG_FILE))), beside)
-        facts = check_adapter(AdapterFolder(inside), expected)
-        with (inside / WEIGHTS_FILE).open("rb") as weights:
-            digest = hashlib.file_digest(weights, "sha256").hexdigest()
-        _put_in_place(inside, folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    return digest, facts
-
-
-def _extract(archive: Path, folder: Path) -> None:
-    try:
-        with tarfile.open(archive, "r:gz") as tar:
-            tar.extractall(folder, filter="data")
-        for file in folder.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as stream:
-                    os.fsync(stream)  # or a power cut after the rename leaves empty files with good names
-    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, and not the archive's
-            raise OSError(error.errno, error.strerror, error.filename or str(folder)) from error
-        raise AdapterError(f"{archive}: not a readable adapter archive: {error}") from error
-
-
-def _put_in_place(new: Path, folder: Path) -> None:
-    """Rename a folder over one of a former attempt, which is moved out of the way first."""
-    former = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(former, ignore_errors=True)
-    if folder.exists():
-        folder.rename(former)
-    new.rename(folder)
-    shutil.rmtree(former, ignore_errors=True)

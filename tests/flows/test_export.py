@@ -19,7 +19,7 @@ from tiny_configs import TINY, sft_config
 import flows
 import models
 from cli.app import run_command
-from flows.durable.delivery import unpack_adapter
+from flows.durable.unpacking import unpack_adapter
 from gateway.launch import GatewayProcess
 from models.adapter import WEIGHTS_FILE
 from tasks.adapter import AdapterError, Expected
@@ -57,6 +57,29 @@ def test_what_is_no_archive_is_told_by_its_name(content: bytes, tmp_path: Path) 
     archive.write_bytes(content)
     with pytest.raises(AdapterError, match=f"{archive}: not a readable adapter archive"):
         unpack_adapter(archive, tmp_path / "adapter", OF_TINY)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "said"),
+    [
+        ("../adapter_config.json", {}, "outside the destination"),
+        ("adapter_config.json", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "is a link or a device"),
+        ("adapter_model.safetensors", {"size": 10**12}, "would unpack to more than"),
+    ],
+    ids=["elsewhere", "link", "huge"],
+)
+def test_an_archive_that_would_write_elsewhere_or_fill_the_disk_is_refused(
+    name: str, fields: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    archive = tmp_path / "adapter.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        member = tarfile.TarInfo(name)
+        for field, value in fields.items():
+            setattr(member, field, value)
+        tar.addfile(member)
+    with pytest.raises(AdapterError, match=said):
+        unpack_adapter(archive, tmp_path / "run" / "adapter", OF_TINY)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive]
 
 
 def short(folder: Path, **fields: Any) -> Any:
