@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from cyclopts import App, CycloptsError, MissingArgumentError
 
-from cli.failures import INTERRUPTED, USER_MISTAKE, CommandFailedError, is_user_mistake
+from cli.failures import INTERRUPTED, USER_MISTAKE, CommandFailedError, is_user_mistake, of_the_disk
 
 app = App(
     name="whitney",
@@ -81,8 +81,8 @@ def run_command(arguments: Sequence[str]) -> int:
     except CommandFailedError as error:
         return _say(str(error), 1)
     except Exception as error:
-        if is_user_mistake(error):
-            return _say(str(error), USER_MISTAKE)
+        if said := str(error) if is_user_mistake(error) else of_the_disk(error):
+            return _say(said, USER_MISTAKE)
         raise
 
 

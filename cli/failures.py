@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,6 +63,14 @@ def is_user_mistake(error: BaseException) -> bool:
         UnauthorizedError,
     )
     return isinstance(error, mistakes)
+
+
+def of_the_disk(error: Exception) -> str | None:
+    """What to say of a folder that cannot be written to, or has no room; None of any other error."""
+    closed_or_full = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+    if not isinstance(error, OSError) or error.errno not in closed_or_full or not error.filename:
+        return None
+    return f"{error.filename}: {error.strerror}; work in a folder that can be written to and has room"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ STOP_S = 15.0
 DELIVERY_S = 30.0
 LOOK_EVERY_S = 0.25
 LOG_LINES = 5
+ROOM_MB = 20
 
 
 class PrefectServerError(CommandFailedError):
@@ -129,14 +131,21 @@ def wait_until_up(
     while home_of_server(url) != home:
         if process.poll() is not None:
             raise PrefectServerError(
-                f"the Prefect server at {url} ended with status {process.returncode}; if another program has just "
-                f"taken its port, start again. Its log ends:\n{tail(log)}"
+                f"the Prefect server at {url} ended with status {process.returncode}; {_why_it_ended(home)}. Its log "
+                f"ends:\n{tail(log)}"
             )
         if time.monotonic() > deadline:
             raise PrefectServerError(
                 f"the Prefect server at {url} does not answer after {timeout_s:g} s; its log ends:\n{tail(log)}"
             )
         time.sleep(LOOK_EVERY_S)
+
+
+def _why_it_ended(home: Path) -> str:
+    free_mb = shutil.disk_usage(home).free // 10**6
+    if free_mb < ROOM_MB:
+        return f"only {free_mb} MB are free in {home}, where its database is: make room"
+    return "if another program has just taken its port, start again"
 
 
 def tail(log: Path) -> str:

@@ -60,6 +60,14 @@ def test_a_mistake_is_one_message_on_stderr_and_status_2(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_cannot_be_written_to_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/sys/kernel")  # closed to everybody, were it root
+    assert run_command(["up", "--model", "tiny"]) == 2
+    assert capsys.readouterr().err.startswith("whitney: .whitney: ")
+
+
 def test_every_mistake_in_a_configuration_is_told_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text('algorithm = "grpo"\ncycels = 3\ngroup_size = 1\n')
