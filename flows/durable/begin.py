@@ -16,6 +16,7 @@ from flows.checks.prepared import Prepared
 from flows.config import ConfigError, FlowConfig
 from flows.durable.approval import approve
 from flows.durable.attempt import Attempt
+from flows.durable.children import end_cancelling_children
 from flows.durable.earlier import take_over
 from flows.durable.lost_states import revoke_lost_blocks
 from flows.durable.session_scope import SessionScope
@@ -57,6 +58,7 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         with _writable(config):
             _record(inputs, folder, scope.attempt, before)
         if goes_on:
+            await end_cancelling_children(flow_run.id)
             await require_weights_left(client, inputs, await revoke_lost_blocks(client, folder))
         _announce(inputs, folder)
         held.pop_all()  # they are the attempt's now

@@ -1,4 +1,4 @@
-"""What of a flow run Prefect has on record as completed: its children, and what each returned."""
+"""What of a flow run Prefect has on record: the children that have completed, and one that was left Cancelling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from prefect.client.schemas.filters import (
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.states import Crashed
 
 from flows.config import ConfigError
 from tasks.prefect_server import PAGE
@@ -33,15 +34,32 @@ async def completed_children(flow_run_id: str) -> list[Child]:
     Raises:
         ConfigError: an outcome cannot be read here.
     """
+    runs = await _children(flow_run_id, StateType.COMPLETED)
+    return [Child(run.id, await _outcome(run)) for run in runs if run.state is not None and run.state.data is not None]
+
+
+async def end_cancelling_children(flow_run_id: str) -> None:
+    """Let a Retry train again what was told to cancel on its page and killed before it heard.
+
+    Prefect would take up that very child, which can only end from there: no Retry would ever come past it.
+    """
+    children = await _children(flow_run_id, StateType.CANCELLING)
+    async with get_client() as api:
+        for child in children:
+            crashed: State[None] = Crashed(message="its process was gone before it could be cancelled")
+            await api.set_flow_run_state(child.id, crashed, force=True)
+
+
+async def _children(flow_run_id: str, state: StateType) -> list[FlowRun]:
     wanted = FlowRunFilter(
         parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[UUID(flow_run_id)]),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.COMPLETED])),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[state])),
     )
-    runs: list[FlowRun] = []
+    found: list[FlowRun] = []
     async with get_client() as api:
-        while page := await api.read_flow_runs(flow_run_filter=wanted, limit=PAGE, offset=len(runs)):
-            runs += page
-    return [Child(run.id, await _outcome(run)) for run in runs if run.state is not None and run.state.data is not None]
+        while page := await api.read_flow_runs(flow_run_filter=wanted, limit=PAGE, offset=len(found)):
+            found += page
+    return found
 
 
 async def _outcome(run: FlowRun) -> Any:
