@@ -17,7 +17,7 @@ def measurement(facts: Mapping[str, Any]) -> str:
 
 
 def measured(evaluation: Mapping[str, Any]) -> str:
-    """A held-out evaluation in one line."""
+    """A held-out evaluation in one line, which says once what stands in brackets."""
     parts = []
     if evaluation.get("accuracy") is not None:
         how = f"{evaluation['samples']} × {evaluation['prompts']} replies at temperature {evaluation['temperature']:g}"
@@ -32,7 +32,8 @@ def measured(evaluation: Mapping[str, Any]) -> str:
         positive = evaluation.get("preference_accuracy")
         pairs = "" if positive is None else f" ({positive:.1%} of the pairs positive)"
         parts.append(f"margin {evaluation['margin']:.3f}{pairs}")
-    return ", ".join(parts) or "nothing measured"
+    sure = "; in brackets 95% intervals" if evaluation.get("intervals") else ""
+    return f"{', '.join(parts)}{sure}" if parts else "nothing measured"
 
 
 def share(evaluation: Mapping[str, Any], name: str) -> str:
@@ -41,6 +42,6 @@ def share(evaluation: Mapping[str, Any], name: str) -> str:
 
 
 def gain_told(gain: Mapping[str, Any]) -> str:
-    """What accuracy has gained: "+41.2 points [33, 48], compared prompt by prompt"."""
+    """What accuracy has gained: "+41.2 points [95%: 33, 48], compared prompt by prompt"."""
     points, interval = gained(gain)
     return f"{points} {interval}, compared prompt by prompt"

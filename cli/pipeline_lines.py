@@ -29,7 +29,8 @@ def stage_done(facts: Facts) -> str:
     """What a stage has come to; one that was not run now says so."""
     outcome = facts["outcome"]
     how = "was finished before" if facts.get("adopted") else "done"
-    return f"Stage {facts['number']}/{facts['stages']} {how}: {outcome['stage']}, {before_and_after(outcome)}"
+    sure = "; in brackets 95% intervals" if (outcome.get("evaluation_after") or {}).get("intervals") else ""
+    return f"Stage {facts['number']}/{facts['stages']} {how}: {outcome['stage']}, {before_and_after(outcome)}{sure}"
 
 
 def gate_told(facts: Facts) -> str:

@@ -56,6 +56,6 @@ def headline(before: Evaluation, after: Evaluation) -> tuple[str, str, str] | No
 
 
 def gained(gain: Mapping[str, Any]) -> tuple[str, str]:
-    """What accuracy has gained, compared prompt by prompt, and its interval: "+41.2 points", "[33, 48]"."""
+    """What accuracy has gained, compared prompt by prompt, and its interval: "+41.2 points", "[95%: 33, 48]"."""
     low, high = (100 * end for end in gain["interval"])
-    return f"{100 * gain['gain']:+.1f} points", f"[{low:.0f}, {high:.0f}]"
+    return f"{100 * gain['gain']:+.1f} points", f"[95%: {low:.0f}, {high:.0f}]"

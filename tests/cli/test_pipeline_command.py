@@ -107,7 +107,10 @@ def test_a_failed_pipeline_is_one_sentence_with_the_command_that_goes_on_with_al
     assert failed.status == 1
     assert "Pipeline chain: sft → rl → student; run folder runs/chain\n\nStage 1/3: sft\n" in failed.out
     assert "sft on tiny: 1 cycle, 59 training and 1 held-out examples; run folder runs/chain/1-sft" in failed.out
-    assert "Stage 1/3 done: sft, accuracy 0.0% [0, 79] → 0.0% [0, 79]\n\nStage 2/3: rl (grpo)\n" in failed.out
+    assert (
+        "Stage 1/3 done: sft, accuracy 0.0% [0, 79] → 0.0% [0, 79]; in brackets 95% intervals\n\nStage 2/3: rl (grpo)\n"
+        in failed.out
+    )
     assert "whitney: the run failed: no answer\nwhat it left: runs/chain\n" in failed.err
     assert "`whitney run --resume runs/chain`" in failed.err
     assert [stage["stage"] for stage in stages_of("chain")] == ["sft"]

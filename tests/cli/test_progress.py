@@ -166,10 +166,12 @@ def test_a_measurement_between_blocks_is_told_with_its_cycle_and_how_sure_one_ca
     text, _ = told(Event("evaluated", SURE))
     assert text == (
         "Held out, cycle 8: accuracy 54.2% [47, 61] (4 × 24 replies at temperature 1), pass@4 83.3% [64, 93], greedy "
-        "62.5% [43, 79]\n"
+        "62.5% [43, 79]; in brackets 95% intervals\n"
     )
 
 
 def test_a_gain_is_told_in_points_and_may_be_none() -> None:
-    assert gain_told({"gain": 0.412, "interval": (0.33, 0.48)}) == "+41.2 points [33, 48], compared prompt by prompt"
-    assert gain_told({"gain": -0.05, "interval": (-0.2, 0.1)}).startswith("-5.0 points [-20, 10],")
+    assert (
+        gain_told({"gain": 0.412, "interval": (0.33, 0.48)}) == "+41.2 points [95%: 33, 48], compared prompt by prompt"
+    )
+    assert gain_told({"gain": -0.05, "interval": (-0.2, 0.1)}).startswith("-5.0 points [95%: -20, 10],")

@@ -163,7 +163,7 @@ def test_before_and_after_are_told_with_their_intervals_and_the_gain_with_its_ow
     assert "| held out, 95% interval | before | after |" in page
     assert "| accuracy, sampled | 10.0% [0, 30] | 80.0% [70, 100] |" in page
     assert "| pass@4, sampled | 90.0% | 90.0% |" in page
-    assert "compared prompt by prompt: **+70.0 points** [55, 82]" in page
+    assert "compared prompt by prompt: **+70.0 points** [95%: 55, 82]" in page
 
 
 def test_a_report_in_the_middle_of_a_run_has_curves_and_no_ending() -> None:
