@@ -22,11 +22,11 @@ from uuid import UUID
 
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.objects import ConcurrencyLeaseHolder
-from prefect.client.schemas.responses import ConcurrencyLimitWithLeaseResponse, GlobalConcurrencyLimitResponse
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.client.schemas.responses import ConcurrencyLimitWithLeaseResponse
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 
-from flows.config import ConfigError
+from flows.durable.slot_limit import read_limit, require_slots
 from flows.durable.telling import warn
 from whitney.heartbeat import report_order_to_stop
 
@@ -42,32 +42,6 @@ TELL_EVERY_S = 300.0
 
 LOCKED, GONE = 423, 410
 """What Prefect answers when slots are taken, and when a lease has run out."""
-
-
-async def require_slots(limit: str, count: int) -> None:
-    """Refuse a run that could never have its slots.
-
-    Raises:
-        ConfigError: the limit does not exist, or is smaller than what the run needs.
-    """
-    found = await _read(limit)
-    if found.active and found.limit < count:
-        raise ConfigError(
-            f"session_limit = {limit!r} allows {found.limit} open sessions, and this run needs {count} at once; raise "
-            f"it: `prefect gcl update {limit} --limit {count}`"
-            + (', or set teacher.session = "shared"' if count > 1 else "")
-        )
-
-
-async def _read(limit: str) -> GlobalConcurrencyLimitResponse:
-    async with get_client() as api:
-        try:
-            return await api.read_global_concurrency_limit_by_name(limit)
-        except ObjectNotFound:
-            raise ConfigError(
-                f"session_limit = {limit!r}: this Prefect server has no global concurrency limit of that name; create "
-                f"it with `whitney deploy`, or `prefect gcl create {limit} --limit N`"
-            ) from None
 
 
 class Slots:
@@ -136,11 +110,11 @@ class Slots:
             raise
         granted = _granted(answer)
         if not granted.limits:  # as Prefect answers for a limit that does not exist: it has none to respect
-            await _read(limit)
+            await read_limit(limit)
         return granted.lease_id
 
     async def _tell(self, limit: str, waited_s: float) -> None:
-        found = await _read(limit)
+        found = await read_limit(limit)
         since = f" for {waited_s / 60:.0f} minutes" if waited_s > 60 else ""
         warn(
             f"waiting{since} for {self._count} of the {found.limit} slots of {limit}: {found.active_slots} are taken. "

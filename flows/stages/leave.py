@@ -10,7 +10,7 @@ from flows.checks.planned import planned_operations, planned_sessions
 from flows.checks.prepared import Prepared
 from flows.config.pipeline import PipelineConfig
 from flows.durable.approval import ask_if_large, plan_of
-from flows.durable.slots import require_slots
+from flows.durable.slot_limit import require_slots
 from flows.durable.unchanged import skip_if_unchanged
 
 
