@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import signal
@@ -12,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from typist import COMMANDS, Said, Typist
 from upped import Upped, environment_of, no_process_is_left, statuses_in_the_ledger, whitney_up
 
 from cli.app import run_command
@@ -35,6 +35,7 @@ class Newcomer:
         self.run_id = "RUN_ID"
         self._stack = stack
         self._environment: dict[str, str] = {}
+        self._typist: Typist | None = None
 
     def type(self, kind: str, text: str) -> None:
         """One block."""
@@ -55,40 +56,50 @@ class Newcomer:
             case ["whitney", "up", *options]:
                 assert options == ["--model", "tiny"], "what `whitney_up` starts"
                 self.up = self._stack.enter_context(whitney_up(self.folder))
-                path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-                self._environment = environment_of(self.folder) | {"PATH": path}
+                self._environment = environment_of(self.folder)
+                self._sit_down()
             case ["export", setting]:
                 assert setting == "PREFECT_API_URL=http://127.0.0.1:4200/api"  # unless that port was taken
                 assert self.up is not None
                 self._environment["PREFECT_API_URL"] = self.up.notice()["prefect_api_url"]
+                self._sit_down()
             case _:
                 self._run(words)
 
+    def _sit_down(self) -> None:
+        """At a terminal in the environment as it is now."""
+        self.leave()
+        self._typist = Typist(self.folder, self._environment)
+
+    def leave(self) -> None:
+        """The terminal, and what runs elsewhere."""
+        if self._typist is not None:
+            self._typist.close()
+            self._typist = None
+
     def _run(self, words: list[str]) -> None:
-        done = subprocess.run(
-            words,
-            cwd=self.folder,
-            env=self._environment or None,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-        assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr
+        if words[0] in COMMANDS:
+            assert self._typist is not None
+            said = self._typist.type(words)
+        else:
+            done = subprocess.run(
+                words, cwd=self.folder, env=self._environment or None, capture_output=True, text=True, check=False
+            )
+            said = Said(done.returncode, done.stdout, done.stderr)
+        assert said.status == 0, f"{shlex.join(words)}\n{said.out}\n{said.err}"
+        assert "Traceback" not in said.err
         if words[:3] == ["prefect", "deployment", "run"]:
-            self.run_id = re.findall(UUID_PATTERN, done.stdout)[0]
+            self.run_id = re.findall(UUID_PATTERN, said.out)[0]
         if words[:2] == ["prefect", "flow-run"] and (expected := ENDS.get(words[2])):
             assert self.up is not None
             assert self.up.ended(self.run_id)["type"] == expected
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_from_an_empty_folder_to_a_nightly_job_and_down_again(tmp_path: Path) -> None:
     with ExitStack() as stack:
         newcomer = Newcomer(tmp_path, stack)
+        stack.callback(newcomer.leave)
         for kind, text in BLOCKS:
             newcomer.type(kind, text)
         up = newcomer.up
@@ -101,6 +112,7 @@ def test_from_an_empty_folder_to_a_nightly_job_and_down_again(tmp_path: Path) ->
         assert any(run["state"]["type"] == "SCHEDULED" for run in up.runs("sft/nightly")), "tonight's"
         assert (newcomer.folder / "copy-of-prefect.db").is_file()
         assert (newcomer.folder / "copy-of-ledger.sqlite").is_file()
+        newcomer.leave()
         up.process.send_signal(signal.SIGINT)
         assert up.process.wait(90) == 0, up.said()
         no_process_is_left(up)
