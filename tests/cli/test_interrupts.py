@@ -126,7 +126,12 @@ def samples_slowly(run: subprocess.Popen[str], gateway: GatewayProcess) -> str:
     return session_in(line)
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+UNDER_NOHUP = pytest.mark.skipif(
+    signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, reason="pytest runs under nohup, and what it starts with it"
+)
+
+
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGHUP, marks=UNDER_NOHUP), signal.SIGINT])
 def test_one_press_closes_everything_and_shows_how_far_it_has_come_though_it_is_delivered_twice(
     number: signal.Signals,
     run: subprocess.Popen[str],

@@ -8,11 +8,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from prefect_tables import database_with_tables, with_tables
 
-from cli.prefect_server import PrefectServerError, free_port, prefect_server, project_server_environment, wait_until_up
+from cli.prefect_server import PrefectServerError, prefect_server, project_server_environment, wait_until_up
 from gateway.launch import GatewayProcess
 from tasks.python_process import command
 
@@ -36,6 +37,12 @@ REWARD = "import models.resolve\n\ndef reward(completion):\n    return len(compl
 LOST = ("Error logging to API", "connection attempts failed", "/runs/flow-run/")
 
 
+@pytest.fixture
+def shared_server(prefect_server: str) -> str:
+    """The URL of the server that other tests use, too."""
+    return prefect_server
+
+
 @contextmanager
 def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     (folder / "tiny.toml").write_text(CONFIG)
@@ -57,18 +64,12 @@ def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [((), 0, "Adapter:   runs/"), (("--set", "lora.rank=1000"), 2, "whitney: lora.rank = 1000")],
-)
 @pytest.mark.usefixtures("endpoint")
-def test_a_command_leaves_nothing_unsent_when_its_own_prefect_server_ends(
-    arguments: tuple[str, ...], status: int, said: str, tmp_path: Path
-) -> None:
-    with started(tmp_path, "--verbose", *arguments) as process:
+def test_a_command_leaves_nothing_unsent_when_its_own_prefect_server_ends(tmp_path: Path) -> None:
+    with started(tmp_path, "--verbose") as process:
         shown, _ = process.communicate()
-    assert process.returncode == status
-    assert said in shown
+    assert process.returncode == 0
+    assert "Adapter:   runs/" in shown
     assert "Starting a Prefect server" in shown
     assert [words for words in LOST if words in shown] == []
 
@@ -84,16 +85,17 @@ def test_an_interrupted_command_leaves_nothing_unsent_either(endpoint: GatewayPr
     assert [words for words in LOST if words in shown] == []
 
 
-def test_a_server_whose_port_another_has_taken_is_not_mistaken_for_the_other(tmp_path: Path) -> None:
-    first = project_server_environment(with_tables(tmp_path / "first"), free_port())
-    second = first | {"PREFECT_HOME": str(tmp_path / "second")}
-    with prefect_server(first, tmp_path / "first.log") as server:
-        wait_until_up(server, first, tmp_path / "first.log")
-        with (
-            prefect_server(second, tmp_path / "second.log") as other,
-            pytest.raises(PrefectServerError, match=r"ended with status 1.*taken its port"),
-        ):
-            wait_until_up(other, second, tmp_path / "second.log")
+def test_a_server_whose_port_another_has_taken_is_not_mistaken_for_the_other(
+    shared_server: str, tmp_path: Path
+) -> None:
+    port = urlsplit(shared_server).port
+    assert port is not None
+    environment = project_server_environment(with_tables(tmp_path / "second"), port)
+    with (
+        prefect_server(environment, tmp_path / "second.log") as second,
+        pytest.raises(PrefectServerError, match=r"ended with status 1.*taken its port"),
+    ):
+        wait_until_up(second, environment, tmp_path / "second.log")
 
 
 def iter_until(lines: Iterator[str], part: str) -> Iterator[str]:
