@@ -12,8 +12,9 @@ EXTRAS ?=
 # Who installs: pip, which goes by your pip's settings; or uv, which does not, and takes a fifth of the time.
 INSTALLER ?= pip
 
-# Tests run in so many processes, a file in one of them; most of the time they wait for servers and other processes.
-WORKERS ?= 2
+# Tests run in so many processes, a file in one of them, in the order that tests/conftest.py gives them. More than there
+# are cores: most of the time they wait for servers and other processes.
+WORKERS ?= 4
 
 comma := ,
 BIN := .venv/bin
@@ -22,12 +23,13 @@ INSTALL_BY_pip := $(PIP) install
 INSTALL_BY_uv := $(PIP) install -c requirements.lock uv && $(BIN)/uv pip install --quiet --python $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test lint bench chaos learn docs lock
+.PHONY: help demo install test test-slow lint bench chaos learn docs lock
 
 help:
 	@echo "make demo     watch a small language model learn to add, in the terminal and in the Prefect UI"
 	@echo "make install  the same environment without the demo; EXTRAS=math,mcp adds extras (README, \"Extras\")"
 	@echo "make test     lint, types, import rules, tests"
+	@echo "make test-slow tests that take minutes: kills of whitney up, PostgreSQL, every step of every retry"
 	@echo "make lint     the first three of these"
 	@echo "make bench    measure; prints a table, writes benchmarks/results.json"
 	@echo "make chaos    300 scenarios of faults and Retry, each held against a run that nothing disturbed"
@@ -42,7 +44,10 @@ install: .venv/installed-local$(if $(EXTRAS),$(comma)$(EXTRAS))
 	@echo "The whitney command is in $(BIN): source $(BIN)/activate"
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-slow: .venv/installed-test
+	$(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .

@@ -14,6 +14,29 @@ from tasks.prefect_server import SERVER_SETTINGS
 
 os.environ.update(SERVER_SETTINGS)  # before Prefect is imported anywhere
 
+TESTS = Path(__file__).parent
+# The files that take longest, the longest first: begun last, one of them would keep everybody waiting for its end.
+LONGEST = (
+    "flows/test_retry_from_ui.py",
+    "benchmarks/test_chaos.py",
+    "flows/test_pipeline_retry.py",
+    "test_readme.py",
+    "cli/test_up.py",
+    "cli/test_operations_doc.py",
+    "flows/test_retry_finds_its_way.py",
+    "flows/test_every_flow.py",
+    "flows/test_slots.py",
+    "flows/test_approval_and_skipping.py",
+    "flows/test_retry_overlaps.py",
+    "cli/test_interrupts.py",
+    "cli/test_temporary_prefect.py",
+    "cli/test_resume.py",
+    "cli/test_gateway_of_the_run_dies.py",
+    "flows/test_retry_in_the_browser.py",
+    "benchmarks/test_learn.py",
+    "cli/test_doctor_and_smoke.py",
+)
+
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -51,7 +74,11 @@ def endpoint(tiny_gateway: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`slow` tests take minutes each: they run only where a mark expression names them, `-m slow`."""
+    """The longest files first. `slow` tests take minutes: they run only where a mark expression says so, `-m slow`."""
+    places = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    if gone := [str(path) for path in places if not path.is_file()]:
+        raise pytest.UsageError(f"tests/conftest.py, LONGEST: there is no {', '.join(gone)}")
+    items.sort(key=lambda item: places.get(item.path, len(places)))
     if "slow" in config.option.markexpr:
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
