@@ -263,7 +263,10 @@ OWN_GATEWAY = {"gateway_data_dir": ".whitney/gateways/20300101-000000-1"}
         ),
         (["student", "--of", "short"], "--from student: runs/short has no outcome of stage rl: it ended before"),
         (["rl", "--of", "gone"], "were in a gateway of its own, which went with the run; states outlive a run at"),
-        (["rl", "--of", "elsewhere"], "stage 'sft' was recorded with state st_gone, which this endpoint does not have"),
+        (
+            ["rl", "--of", "elsewhere"],
+            "stage 'rl' needs state st_gone of stage 'sft', which this endpoint does not have",
+        ),
     ],
 )
 def test_a_run_that_cannot_be_started_at_a_stage_says_why(resumed: Said, asked: list[str], told: str) -> None:
