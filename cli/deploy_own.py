@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from deployments.prefect_file import Entry
     from flows.load_config import AnyConfig
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-
 
 def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
     """The deployment of a TOML file, checked as `whitney run` checks it.
@@ -28,11 +26,12 @@ def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
     """
     from deployments.names import SESSION_LIMIT
     from deployments.prefect_file import Entry, shipped
+    from flows.config.sections import NAME
     from flows.load_config import load_config
 
     algorithm, config = load_config(path, overrides)
     name = when.name or path.stem
-    if not NAME.fullmatch(name):
+    if not re.fullmatch(NAME, name):
         raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-', at most 80, the first of them no sign")
     schedules, overlap = when.schedules(), when.policy()
     entrypoint = f"flows.{algorithm}.{algorithm}"

@@ -32,8 +32,6 @@ LOG_LINES = 20
 
 Answer = dict[str, Any]
 
-NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"  # as `name` of every configuration; it names a log file here
-
 
 def mcp() -> int:
     """Serve coding agents over stdio (Model Context Protocol), until the client hangs up.
@@ -104,7 +102,9 @@ class Tools:
 
         Answers at once with the run folder, for `status`. Without an endpoint it trains on this machine.
         """
-        if name is not None and not re.fullmatch(NAME_PATTERN, name):
+        from flows.config.sections import NAME
+
+        if name is not None and not re.fullmatch(NAME, name):  # it names a log file here
             raise _tool_error(f"name = {name!r}: letters, digits, dots, dashes and underscores, 80 at most")
         algorithm, checked = await _checked(config, overrides)
         name = name or f"{algorithm}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -19,7 +19,9 @@ NonNegative = Annotated[float, Field(ge=0, le=1e12)]
 Bound = Annotated[float, Field(ge=0, le=1e6)]
 ProviderName = Literal["local", "modal", "tinker"]
 Id = Annotated[str, Field(min_length=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
+"""What things are called that become folders, files and deployments."""
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 
 # What a run of one algorithm and a pipeline both have.
 RunName = Annotated[Name | None, Field(description="Name of the run and its folder; default: the flow run's name.")]
