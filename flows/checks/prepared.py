@@ -119,8 +119,12 @@ class Prepared:
                 f"sampling with temperature {sampling.temperature}, top_p {sampling.top_p}, top_k {sampling.top_k}: "
                 "the sampler's log-probs are the model's own at temperature 1, so importance ratios will be off"
             )
-        found += config.warnings()
-        return found
+        every = config.evaluation.every
+        if config.evaluation.enabled and every is not None and every > config.cycles:
+            found.append(
+                f"evaluation.every = {every}: more than cycles = {config.cycles}, so nothing is measured between"
+            )
+        return [*found, *config.warnings()]
 
     def record(self, flow_run_id: str) -> dict[str, Any]:
         """config.json: the configuration, and where everything came from."""

@@ -59,8 +59,9 @@ def count_open_sessions(gateway: GatewayProcess) -> int:
 def test_a_run_ends_with_its_numbers_and_where_everything_is(
     config: Path, endpoint: GatewayProcess, prefect_server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command(["run", str(config), "--name", "first", "--set", "seed=3"]) == 0
+    assert run_command(["run", str(config), "--name", "first", "--set", "seed=3", "--set", "evaluation.every=9"]) == 0
     shown = capsys.readouterr().out
+    assert "evaluation.every = 9: more than cycles = 2, so nothing is measured between" in " ".join(shown.split())
     assert f"Whitney at {endpoint.base_url} serves local/tiny" in shown
     assert "cycle 1/2" in shown
     assert "Run:       runs/first" in shown
