@@ -58,11 +58,7 @@ def up(
     """
     from rich.console import Console
 
-    if limit is not None and limit < 1:
-        raise UsageError(f"--limit {limit}: must be at least 1, the runs at once")
-    for flag, number in (("--port", port), ("--gateway-port", gateway_port)):
-        if number is not None and not 0 <= number < PORTS:
-            raise UsageError(f"{flag} {number}: a port is a number from 0 to {PORTS - 1}")
+    _require_numbers(port, gateway_port, limit)
     say = sayer(Console())
     signals = Signals()
     was_up = False
@@ -80,6 +76,15 @@ def up(
                 raise
             say("Stopped.")
     return 0
+
+
+def _require_numbers(port: int | None, gateway_port: int | None, limit: int | None) -> None:
+    """Raises UsageError for a number that cannot be."""
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit}: must be at least 1, the runs at once")
+    for flag, number in (("--port", port), ("--gateway-port", gateway_port)):
+        if number is not None and not 0 <= number < PORTS:
+            raise UsageError(f"{flag} {number}: a port is a number from 0 to {PORTS - 1}")
 
 
 @contextmanager
