@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.parse import unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from cli.run_data import without_userinfo
 
 
 def home_of_server(api_url: str) -> Path | None:
@@ -20,7 +25,17 @@ def home_of_server(api_url: str) -> Path | None:
 def is_up(api_url: str) -> bool:
     """Whether a Prefect API answers there."""
     try:
-        with urlopen(f"{api_url}/health", timeout=5) as answer:
+        with urlopen(_request(api_url, "/health"), timeout=5) as answer:
             return bool(answer.status == 200)
-    except (URLError, OSError, ValueError):
+    except (URLError, HTTPException, OSError, ValueError):
         return False
+
+
+def _request(api_url: str, path: str) -> Request:
+    """A user and a password that the address names go into a header, as Prefect's client has it: urllib takes none."""
+    named = urlsplit(api_url)
+    request = Request(without_userinfo(api_url) + path)
+    if named.username is not None:
+        user = f"{unquote(named.username)}:{unquote(named.password or '')}"
+        request.add_header("Authorization", f"Basic {b64encode(user.encode()).decode()}")
+    return request
