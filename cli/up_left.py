@@ -34,7 +34,10 @@ def close_sessions(gateway: WhitneySettings, prefect: PrefectAt, say: Say) -> No
     for verdict in verdicts:
         say(f"Left open by a gateway that was killed: {verdict.message}")
     with temporary_settings({PREFECT_API_URL: prefect.api_url}):
-        free_slots(verdict.labels for verdict in verdicts if verdict.closed)
+        free_slots(
+            (verdict.labels for verdict in verdicts if verdict.closed),
+            still_open=[verdict.labels for verdict in verdicts if not verdict.closed],
+        )
 
 
 def crash_flow_runs(prefect: PrefectAt, say: Say) -> None:
