@@ -133,8 +133,8 @@ class SessionScope:
         if not self._requested:
             await self._slots.give_back()
             return
-        await self._stack.aclose()
         with unheeded():
+            await self._stack.aclose()
             closed = await asyncio.to_thread(
                 end_sessions,
                 self._client.settings,
@@ -142,8 +142,8 @@ class SessionScope:
                 label=(CREATE_KEY, self.create_key),
                 attempts_up_to=self.attempt,
             )
-        if closed:
-            self._sessions, self._requested = {}, False
-            await self._slots.give_back()
-        else:
-            await self._slots.stop_renewing()
+            if closed:
+                self._sessions, self._requested = {}, False
+                await self._slots.give_back()
+            else:
+                await self._slots.stop_renewing()
