@@ -25,7 +25,8 @@ def gate_problems(stage: StageConfig, earlier: Sequence[str], configs: Mapping[s
     for metric in gate.metrics:
         name = metric.stage or stage.name
         if name not in (*earlier, stage.name):
-            yield f"{metric}: not this stage and no earlier one; {did_you_mean(name, earlier)}{', '.join(earlier)}"
+            known = f"earlier stages: {', '.join(earlier)}" if earlier else "there is no earlier stage"
+            yield f"{metric}: not this stage and no earlier one; {did_you_mean(name, earlier)}{known}"
         elif why := not_measured(metric, configs[name]):
             yield f"{metric} is not measured: stage {name!r} {why}"
 
