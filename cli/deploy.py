@@ -49,7 +49,9 @@ def deploy(
         if prefect is None:
             raise UsageError("no Prefect server: set PREFECT_API_URL to one that stays, or start `whitney up` here")
         if not is_up(prefect.api_url):
-            raise UsageError(f"PREFECT_API_URL = {prefect.shown} does not answer: start it, or `whitney up`")
+            raise UsageError(
+                f"Prefect at {prefect.shown} does not answer: start it, or unset PREFECT_API_URL for `whitney up`"
+            )
         names = []
         for change in changes(entries, wishes):
             print(change.line(dry_run=wishes.dry_run), flush=True)
