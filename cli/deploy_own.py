@@ -24,6 +24,7 @@ def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
         UsageError: the name or the schedule cannot be used.
         ConfigError, DataError, RenderingError, ModelError: as `whitney run`.
     """
+    from cli.check_config import check_config
     from deployments.names import SESSION_LIMIT
     from deployments.prefect_file import Entry, shipped
     from flows.config.sections import NAME
@@ -40,7 +41,7 @@ def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
             f"{algorithm}/{name} is one of this project's deployments, and `whitney deploy` would put its own "
             "configuration back: give yours another name, --name mine"
         )
-    _check(algorithm, config)
+    check_config(algorithm, config)
     written = _written(config)
     return Entry(
         name=name,
@@ -50,17 +51,6 @@ def own_entry(path: Path, overrides: tuple[str, ...], when: When) -> Entry:
         schedules=schedules,
         concurrency_limit=overlap,
     )
-
-
-def _check(algorithm: str, config: AnyConfig) -> None:
-    from flows.checks.prepare import check_inputs
-    from flows.config.pipeline import PipelineConfig
-    from flows.stages.checks import check_pipeline_inputs
-
-    if isinstance(config, PipelineConfig):
-        check_pipeline_inputs(config)
-    else:
-        check_inputs(algorithm, config)
 
 
 def _written(config: AnyConfig) -> dict[str, object]:
