@@ -156,14 +156,12 @@ def _say_what_is_up(planned: Plan, say: Say, *, deployed: bool) -> None:
     say(f"Whitney   {resolve_settings().base_url}")
     say(f"Worker    of work pool {WORK_POOL}")
     say(f"Logs      {', '.join(str(part.log) for part in (*planned.services, planned.worker))}")
-    if not deployed:
+    if not deployed:  # else `whitney deploy` says how
         say(
             "Next, in another terminal, in this folder: `whitney run CONFIG`, or `whitney deploy` and then a run of it:"
         )
-    else:
-        say("To run what is deployed, press Run on its page; or, in another terminal,")
-    say(f"  export PREFECT_API_URL={planned.prefect.prefect.shown}")
-    say("  prefect deployment run 'grpo/nightly'")
+        say(f"  export PREFECT_API_URL={planned.prefect.prefect.shown}")
+        say("  prefect deployment run 'grpo/nightly'")
     say("Ctrl-C stops everything.")
 
 
