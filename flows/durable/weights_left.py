@@ -31,7 +31,7 @@ async def require_weights_left(client: WhitneyClient, inputs: Prepared, left: Le
     try:
         await require_weights(client, config)
     except ConfigError as error:
-        why = "every block reads it" if left is Left.SAVED else "no saved block of this run is left to go on from"
+        why = "every block reads it" if left is Left.SAVED else "this run has no saved block to go on from"
         raise ConfigError(f"{error}. It is still needed, for {why}. {WAYS_OUT}") from error
 
 
