@@ -85,6 +85,7 @@ async def _interruptible(entered: Entered) -> AsyncIterator[None]:
     if run is None or run.deployment_id is not None:  # the runner that has started it sees to it
         yield
         return
+    pressed = CancelPressedError(f"{run.name} was cancelled on its page")
     try:
         # A time limit that nobody knows yet: the standard library's way to interrupt a block, and only that block.
         async with asyncio.timeout(None) as limit:
@@ -96,7 +97,11 @@ async def _interruptible(entered: Entered) -> AsyncIterator[None]:
     except TimeoutError:
         if not limit.expired():  # the block's own
             raise
-        raise CancelPressedError(f"{run.name} was cancelled on its page") from None
+        raise pressed from None
+    # Pressed since the last look: Prefect refuses any other end, and would say Cancelling for ever, while whoever has
+    # called the flow went on with what it returned, and a Retry would do it again.
+    if await _told_to_cancel([run.id]):
+        raise pressed
 
 
 async def _look(entered: Entered) -> None:

@@ -31,20 +31,21 @@ class Held:
 
     def __init__(self, patch: pytest.MonkeyPatch, kind: str, nth: int) -> None:
         self._patch, self._real, self._seen = patch, WhitneyClient.await_operation, 0
-        self.waited_for = asyncio.Event()
+        self.waited_for, self._let_go = asyncio.Event(), asyncio.Event()
 
         async def holding(client: WhitneyClient, run_id: str, seq_id: int) -> Any:
             operation = await self._real(client, run_id, seq_id)
             self._seen += operation.kind == kind
             if operation.kind == kind and self._seen >= nth:
                 self.waited_for.set()
-                await asyncio.Event().wait()
+                await self._let_go.wait()
             return operation
 
         patch.setattr(WhitneyClient, "await_operation", holding)
 
     def go_on(self) -> None:
         self._patch.setattr(WhitneyClient, "await_operation", self._real)
+        self._let_go.set()
 
 
 async def press_cancel(flow_run_id: UUID, page: str) -> None:
@@ -55,14 +56,18 @@ async def press_cancel(flow_run_id: UUID, page: str) -> None:
         await api.set_flow_run_state(pressed.id, Cancelling())
 
 
+async def run_of(config: Any) -> Any:
+    """A pipeline's flow run, to be begun."""
+    async with get_client() as api:
+        parameters = {"config": config.model_dump(mode="json")}
+        return await api.create_flow_run(flows.pipeline, parameters=parameters, state=Pending())
+
+
 async def test_cancel_on_any_page_of_a_pipeline_closes_its_session_and_a_retry_goes_on_from_there(
     local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.cancelling.LOOK_EVERY_S", 0.1)
-    config = pipeline_config(tmp_path, *STAGES, shared=SHARED)
-    async with get_client() as api:
-        parameters = {"config": config.model_dump(mode="json")}
-        flow_run = await api.create_flow_run(flows.pipeline, parameters=parameters, state=Pending())
+    flow_run = await run_of(pipeline_config(tmp_path, *STAGES, shared=SHARED))
     held = Held(monkeypatch, "save_state", 3)  # one of a, the second of b
     for page, begin in {
         "chain": lambda: ended(flows.pipeline, flow_run),
@@ -89,3 +94,18 @@ async def test_cancel_on_any_page_of_a_pipeline_closes_its_session_and_a_retry_g
     assert saved == [2, 1, 1, 1], "the block that was cancelled is done again, and none before it"
     (a,) = (run for run in await descendants(flow_run.id) if run.name == "1-a")
     assert len(await sessions_of(a.id)) == 1
+
+
+async def test_cancel_that_is_pressed_as_a_block_ends_is_heard_before_it_has_ended(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.cancelling.LOOK_EVERY_S", 1000.0)
+    flow_run = await run_of(pipeline_config(tmp_path, STAGES[1], shared=SHARED))
+    held = Held(monkeypatch, "save_state", 1)
+    attempt = asyncio.create_task(ended(flows.pipeline, flow_run))
+    await held.waited_for.wait()
+    await press_cancel(flow_run.id, "cycle 1")
+    held.go_on()
+    state = await attempt
+    assert (state.type, state.message) == (StateType.CANCELLED, "cycle 1 was cancelled on its page")
+    assert (await retry(flows.pipeline, flow_run.id)).type == StateType.COMPLETED
