@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flows.config import ConfigError
+from flows.durable.children import Child
 from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, ExportOutcome, Start
 from flows.durable.telling import warn
 from tasks.lineage import Redone, billed_by_attempt, redone
@@ -27,6 +28,21 @@ def require_next(chain: Sequence[BlockOutcome], block: Block, outcome: BlockOutc
             "the lineage is broken: (block, its last cycle, the state it starts from) is "
             f"{found}, must be {wanted}. Please report this; nothing has been trained on it"
         )
+
+
+def unbroken(blocks: Iterable[Child]) -> tuple[list[Child], list[Child]]:
+    """Finished blocks in order: those that make one chain from the first cycle, and those behind where it breaks.
+
+    It breaks at a block that Prefect has left Cancelling although it returned: that one is trained again, to another
+    state, and a run that would adopt what was trained from the former one could only fail, at every Retry.
+    """
+    ordered = sorted(blocks, key=lambda child: child.outcome.block)
+    state_id: str | None = None
+    for place, child in enumerate(ordered):
+        if (child.outcome.block, child.outcome.parent_state_id) != (place, state_id):
+            return ordered[:place], ordered[place:]
+        state_id = child.outcome.state_id
+    return ordered, []
 
 
 def require_taken_at(start: Start, outcome: EvaluationOutcome | ExportOutcome) -> None:

@@ -6,21 +6,23 @@ import asyncio
 import logging
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 from uuid import UUID
 
 import pytest
-from flow_probes import ended, first_attempt, ledger, lines, lose_answer, retry, sessions_of
+from flow_probes import descendants, ended, first_attempt, ledger, lines, lose_answer, retry, sessions_of
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import Pause
 from prefect.flow_runs import suspend_flow_run
-from prefect.states import Failed
-from tiny_configs import grpo_config
+from prefect.states import Cancelling, Failed
+from tiny_configs import grpo_config, sft_config
 
 import flows
 from flows.checks.drift import ALLOW_DRIFT
 from flows.config import ConfigError, GrpoConfig
+from flows.durable.lost_states import Left
 from gateway.launch import GatewayProcess
 from gateway.storage import DataDirectory
 from tasks.events import Event, listening
@@ -105,6 +107,31 @@ async def test_a_retry_whose_states_are_all_gone_says_so_and_what_to_do(
     with pytest.raises(ConfigError, match=r"nothing left to go on from\. State \w+ of cycle 3 is gone.*keep_states"):
         await state.result()
     assert len(await sessions_of(flow_run_id)) == 1  # nothing was allocated
+
+
+async def test_a_block_that_was_left_cancelling_is_trained_again_with_all_that_was_made_of_it(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss_only = {"evaluation": {"samples": 1, "max_prompts": 1}, "sampling": {"max_tokens": 1}}
+    config = sft_config(tmp_path, cycles=3, save_every=1, batch_size=2, **loss_only)
+    flow_run_id, _ = await first_attempt(flows.sft, config)
+    (second,) = (run for run in await descendants(flow_run_id) if run.name == "cycle 2")
+    async with get_client() as api:
+        await api.set_flow_run_state(second.id, Cancelling(), force=True)  # Prefect did not answer as it returned
+        await api.set_flow_run_state(flow_run_id, Failed(), force=True)
+    # An older version has trained it again beneath what was made of its former state, and could not go on.
+    with monkeypatch.context() as older:
+        older.setattr("flows.durable.begin.revoke_lost_blocks", AsyncMock(return_value=Left.SAVED))
+        failed = await retry(flows.sft, flow_run_id)
+        assert "the lineage is broken" in str(failed.message)
+    state = await retry(flows.sft, flow_run_id)
+    assert state.is_completed(), state.message
+    rows, measured = (lines(tmp_path / "tiny-sft" / f"{what}.jsonl") for what in ("states", "evaluations"))
+    assert [one["parent_state_id"] for one in rows] == [None, *(one["state_id"] for one in rows[:-1])]
+    assert [one["attempt"] for one in rows] == [1, 2, 3]
+    assert [one["state_id"] for one in measured] == [None, rows[-1]["state_id"]]
+    again = await flows.sft(sft_config(tmp_path, **{**config.model_dump(), "name": "undisturbed"}))
+    assert (await state.result())["adapter_sha256"] == again["adapter_sha256"]
 
 
 async def test_how_a_failed_attempts_session_ended_is_an_artifact_of_the_flow_run(
