@@ -19,7 +19,7 @@ class ModelSpec:
     """A decoder of transformer blocks with grouped-query attention and gated feed-forward layers.
 
     Args:
-        name: its repository, as `whitney capabilities` writes it.
+        name: its repository, as an endpoint's capabilities write it.
         layers: transformer blocks.
         d_model: D, the width of the residual stream.
         heads: query heads.
