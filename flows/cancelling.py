@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -34,8 +35,14 @@ from whitney.heartbeat import report_order_to_stop
 LOOK_EVERY_S = 5.0
 """Seconds between two requests to the Prefect server: one for all flow runs of the process, however deep."""
 
-Entered = dict[UUID, asyncio.Timeout]
-"""The flow runs of this process that are at work, each with what interrupts it."""
+
+@dataclass(slots=True)
+class Entered:
+    """The flow runs of this process that are at work, each with what interrupts it; and how many close sessions."""
+
+    limits: dict[UUID, asyncio.Timeout] = field(default_factory=dict)
+    closing: int = 0
+
 
 _entered: ContextVar[Entered] = ContextVar("flow runs that may be cancelled on their pages")
 
@@ -53,7 +60,7 @@ async def heeds_cancel() -> AsyncIterator[None]:
         async with _interruptible(entered):
             yield
         return
-    token = _entered.set(entered := {})
+    token = _entered.set(entered := Entered())
     asking = asyncio.create_task(_look(entered), name="cancel-pressed")
     asking.add_done_callback(report_order_to_stop)
     try:
@@ -69,13 +76,12 @@ async def heeds_cancel() -> AsyncIterator[None]:
 @contextmanager
 def unheeded() -> Iterator[None]:
     """Let nothing interrupt the block: sessions are being closed, and that is all that Cancel could ask for."""
-    entered = _entered.get({})
-    kept = dict(entered)
-    entered.clear()
+    entered = _entered.get(None) or Entered()
+    entered.closing += 1
     try:
         yield
     finally:
-        entered.update(kept)
+        entered.closing -= 1
 
 
 @asynccontextmanager
@@ -89,11 +95,11 @@ async def _interruptible(entered: Entered) -> AsyncIterator[None]:
     try:
         # A time limit that nobody knows yet: the standard library's way to interrupt a block, and only that block.
         async with asyncio.timeout(None) as limit:
-            entered[run.id] = limit
+            entered.limits[run.id] = limit
             try:
                 yield
             finally:
-                entered.pop(run.id, None)
+                entered.limits.pop(run.id, None)
     except TimeoutError:
         if not limit.expired():  # the block's own
             raise
@@ -108,9 +114,15 @@ async def _look(entered: Entered) -> None:
     """Until it is cancelled itself."""
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
-        for flow_run_id in await _told_to_cancel(list(entered)):
-            if limit := entered.pop(flow_run_id, None):
-                limit.reschedule(asyncio.get_running_loop().time())
+        told = await _told_to_cancel(list(entered.limits))
+        if entered.closing:
+            continue
+        for flow_run_id in told:
+            if limit := entered.limits.pop(flow_run_id, None):
+                try:
+                    limit.reschedule(asyncio.get_running_loop().time())
+                except RuntimeError as error:  # it has ended, or is ending; the others are still to be looked after
+                    get_logger("whitney.cancelling").warning("Cancel comes too late for %s: %s", flow_run_id, error)
 
 
 async def _told_to_cancel(flow_run_ids: Collection[UUID]) -> list[UUID]:
