@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
-from prefect.artifacts import Artifact
+from prefect.artifacts import MarkdownArtifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
@@ -102,9 +102,7 @@ async def _tell(key: str, question: str, why: str, timeout_s: float) -> None:
         timeout_s / 3600,
     )
     description = f"waits for a person: {why}"
-    await Artifact(
-        type="markdown", key=artifact_key(f"question-{key}"), description=description, data=question
-    ).acreate()
+    await MarkdownArtifact(key=artifact_key(f"question-{key}"), description=description, markdown=question).acreate()
 
 
 async def _wait_here(form: type[Decision], key: str, timeout_s: float) -> Decision:

@@ -7,11 +7,41 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from prefect.artifacts import Artifact, acreate_progress_artifact, aupdate_progress_artifact
+from prefect.artifacts import Artifact, MarkdownArtifact, ProgressArtifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
+from prefect.exceptions import PrefectHTTPStatusError
 
 from tasks.run_page import run_report_markdown
+
+NOT_THERE = 404
+
+
+class Shown:
+    """An artifact that is updated in place. One that somebody deletes meanwhile is made anew: no reason to fail."""
+
+    __slots__ = ("_id",)
+
+    def __init__(self) -> None:
+        self._id: UUID | None = None
+
+    async def show(self, artifact: Artifact) -> None:
+        """Put it, or its data, on the current flow run's page."""
+        if self._id is None or not await _updated(self._id, artifact):
+            self._id = (await artifact.acreate()).id
+
+
+async def _updated(artifact_id: UUID, artifact: Artifact) -> bool:
+    """Give the artifact of that id the data of another; False where it is not there any more."""
+    update = ArtifactUpdate(data=await artifact.aformat())
+    try:
+        async with get_client() as api:
+            await api.update_artifact(artifact_id, update)
+    except PrefectHTTPStatusError as error:
+        if error.response.status_code == NOT_THERE:
+            return False
+        raise
+    return True
 
 
 class Report:
@@ -23,18 +53,16 @@ class Report:
         self._algorithm = algorithm
         self._cycles = cycles
         self._name = name
-        self._progress: UUID | None = None
-        self._page: UUID | None = None
+        self._progress = Shown()
+        self._page = Shown()
 
     async def update(self, rows: Sequence[dict[str, float]], evaluations: Sequence[dict[str, Any]]) -> None:
         """Show how far the run is."""
+        description = f"{self._algorithm}: cycles trained and saved"
         percent = 100.0 * len(rows) / self._cycles
-        if self._progress is None:
-            self._progress = await acreate_progress_artifact(
-                percent, key=self._key("progress"), description=f"{self._algorithm}: cycles trained and saved"
-            )
-        else:
-            await aupdate_progress_artifact(self._progress, percent)
+        await self._progress.show(
+            ProgressArtifact(key=self._key("progress"), description=description, progress=percent)
+        )
         await self._show(run_report_markdown(None, rows, evaluations, name=self._name, algorithm=self._algorithm))
 
     async def publish(self, summary: dict[str, Any], rows: Sequence[dict[str, float]]) -> None:
@@ -43,17 +71,8 @@ class Report:
         await self._show(run_report_markdown(summary, rows, evaluations, name=self._name, algorithm=self._algorithm))
 
     async def _show(self, markdown: str) -> None:
-        if self._page is None:
-            artifact = await Artifact(
-                type="markdown",
-                key=self._key("report"),
-                description=f"{self._algorithm} run {self._name}",
-                data=markdown,
-            ).acreate()
-            self._page = artifact.id
-            return
-        async with get_client() as client:
-            await client.update_artifact(self._page, ArtifactUpdate(data=markdown))
+        description = f"{self._algorithm} run {self._name}"
+        await self._page.show(MarkdownArtifact(key=self._key("report"), description=description, markdown=markdown))
 
     def _key(self, what: str) -> str:
         return artifact_key(f"{self._name}-{what}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -147,7 +148,7 @@ async def test_a_large_run_of_a_deployment_is_suspended_with_its_plan_and_asks_o
     run = await served.ended(flow_run_id, attempt=2)
     assert state_of(run) == StateType.COMPLETED
     assert (await state_names(flow_run_id)).count("Suspended") == 1
-    assert await told(flow_run_id) == [question], "once, by the process that was suspended"
+    assert await told(flow_run_id) == [json.loads(question)], "once, by the process that was suspended"
     assert (
         f"waits for a person: {planned} operations are planned, more than approval.above_oper" in served.log.read_text()
     )
