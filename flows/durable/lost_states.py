@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from enum import Enum, StrEnum
 
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
 from prefect.states import Crashed
 
 from algorithms.puct import Buffer
@@ -108,6 +109,8 @@ async def _revoke(lost: Sequence[tuple[Child, Problem]], taken: Sequence[Child],
         again = "1 finished block is" if len(lost) == 1 else f"{len(lost)} finished blocks are"
         warn(f"going on from {going_on}; {again} trained again")
     of_another = "it is of a state that is not gone on from"
+    revoked: list[tuple[Child, str]] = [*lost, *((child, of_another) for child in taken)]
     async with get_client() as api:
-        for child, why in (*lost, *((child, of_another) for child in taken)):
-            await api.set_flow_run_state(child.flow_run_id, Crashed(message=f"revoked by a Retry: {why}"), force=True)
+        for child, reason in revoked:
+            crashed: State[None] = Crashed(message=f"revoked by a Retry: {reason}")
+            await api.set_flow_run_state(child.flow_run_id, crashed, force=True)

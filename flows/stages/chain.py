@@ -53,23 +53,27 @@ class Chain:
         self._stopwatch = Stopwatch(folder, process.create_key)
 
     async def __aenter__(self) -> Self:
-        self._held.enter_context(listening(self._listen))
-        await self._report.update([])
+        try:
+            self._held.enter_context(listening(self._listen))
+            await self._report.update([])
+        except BaseException:
+            await self._held.aclose()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if isinstance(error, Exception) and self._current is not None:
-                await self._report.failed(list(self.outcomes.values()), self._current, error)
+            if error is not None and self._current is not None:
+                await self._report.ended(list(self.outcomes.values()), self._current, error)
         finally:
             await self._held.aclose()
         await give_way(error, self._process)
 
     def stages(self) -> Iterator[StageConfig]:
         """Every stage, always from the first: what is finished is adopted, never skipped here."""
-        for number, stage in enumerate(self.config.stages, 1):
+        for number, stage in self.config.numbered():
             self._current = stage
             emit("stage", name=stage.name, algorithm=stage.algorithm, number=number, stages=len(self.config.stages))
             yield stage
@@ -103,7 +107,7 @@ class Chain:
 
         Raises:
             GateError: the gate does not hold, and the pipeline is to stop there.
-            DeclinedError: it does not, and a person has said not to go on.
+            DeclinedError, NotAnsweredError, Pause: it does not, and a person is asked: see `flows.person.ask_person`.
         """
         outcome = judged(stage, outcome, self.outcomes)
         self.outcomes[stage.name] = outcome

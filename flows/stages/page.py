@@ -40,7 +40,7 @@ def pipeline_markdown(
     done = {outcome.stage: outcome for outcome in outcomes}
     rows = [
         _row(stage, number, done.get(stage.name), ended.get(stage.name, "–"), link)
-        for number, stage in enumerate(pipeline.stages, 1)
+        for number, stage in pipeline.numbered()
     ]
     parts = [f"# {name}", _chart(outcomes), "\n".join([*_head(), *rows]), *_left(outcomes, lost)]
     return "\n\n".join(part for part in parts if part) + "\n"

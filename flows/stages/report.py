@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
-from prefect.artifacts import Artifact
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import ArtifactUpdate
-from prefect.exceptions import CancelledRun
+from prefect.artifacts import MarkdownArtifact
+from prefect.exceptions import CancelledRun, PrefectSignal
 from prefect.utilities.urls import url_for
 
+from flows.cancelling import unheeded
 from flows.config.pipeline import PipelineConfig, StageConfig
+from flows.durable.telling import warn
 from flows.stages.ending import adapter_is_there
 from flows.stages.outcome import StageOutcome
 from flows.stages.page import pipeline_markdown
-from tasks.report import artifact_key
+from tasks.report import Shown, artifact_key
 
 LONGEST_REASON = 300
+
+SHOWN_WITHIN_S = 3.0
+"""At an end. Prefect kills a cancelled process after half a minute, most of which the closing of a session may take."""
 
 
 class PipelineReport:
@@ -28,7 +32,7 @@ class PipelineReport:
     def __init__(self, pipeline: PipelineConfig, name: str) -> None:
         self._pipeline = pipeline
         self._name = name
-        self._page: UUID | None = None
+        self._page = Shown()
         self._ended: dict[str, str] = {}
 
     async def update(self, outcomes: Sequence[StageOutcome]) -> None:
@@ -41,21 +45,28 @@ class PipelineReport:
             lost={outcome.stage for outcome in outcomes if not adapter_is_there(outcome)},
             link=_page_of,
         )
-        if self._page is None:
-            description = f"pipeline {self._name}"
-            key = artifact_key(f"{self._name}-pipeline")
-            artifact = Artifact(type="markdown", key=key, description=description, data=markdown)
-            self._page = (await artifact.acreate()).id
-            return
-        async with get_client() as api:
-            await api.update_artifact(self._page, ArtifactUpdate(data=markdown))
+        key, description = artifact_key(f"{self._name}-pipeline"), f"pipeline {self._name}"
+        await self._page.show(MarkdownArtifact(key=key, description=description, markdown=markdown))
 
-    async def failed(self, outcomes: Sequence[StageOutcome], stage: StageConfig, error: Exception) -> None:
-        """Show where it ended, and why."""
-        cancelled = isinstance(error, CancelledRun)
-        how, why = ("cancelled", str(error)) if cancelled else ("failed", f"{type(error).__name__}: {error}")
-        self._ended[stage.name] = f"**{how}**: {why[:LONGEST_REASON]}"
-        await self.update(outcomes)
+    async def ended(self, outcomes: Sequence[StageOutcome], stage: StageConfig, error: BaseException) -> None:
+        """Show where it ended, and why. What cannot be shown is told: the error itself is what matters then."""
+        if isinstance(error, PrefectSignal):  # suspended, or a newer attempt is at work: that one shows how it ends
+            return
+        self._ended[stage.name] = _how(error)
+        try:
+            with unheeded():
+                async with asyncio.timeout(SHOWN_WITHIN_S):
+                    await self.update(outcomes)
+        except Exception as unseen:  # of whatever kind
+            warn(f"the pipeline's page does not show how stage {stage.name!r} ended: {type(unseen).__name__}: {unseen}")
+
+
+def _how(error: BaseException) -> str:
+    if isinstance(error, CancelledRun):
+        return f"**cancelled**: {str(error)[:LONGEST_REASON]}"
+    if isinstance(error, Exception):
+        return f"**failed**: {f'{type(error).__name__}: {error}'[:LONGEST_REASON]}"
+    return "**interrupted**: by Cancel, Ctrl-C or SIGTERM"
 
 
 def _page_of(flow_run_id: str) -> str | None:

@@ -15,6 +15,8 @@ from uuid import UUID
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
     FlowRunFilter,
     FlowRunFilterId,
     FlowRunFilterParentFlowRunId,
@@ -104,6 +106,15 @@ async def descendants(flow_run_id: str | UUID) -> list[FlowRun]:
             found += children
             parents = [child.id for child in children]
     return found
+
+
+async def page_of(flow_run_id: Any) -> str:
+    """What the UI shows of a pipeline."""
+    wanted = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id]))
+    async with get_client() as api:
+        found = await api.read_artifacts(artifact_filter=wanted)
+    pages = [one for one in found if one.key and one.key.endswith("-pipeline")]
+    return str(max(pages, key=lambda page: page.created).data)
 
 
 async def count_tasks(flow_runs: list[FlowRun], prefix: str, expected: int) -> int:

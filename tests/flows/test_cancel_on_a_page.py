@@ -8,7 +8,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from flow_probes import POLICY, descendants, ended, ledger, retry, sessions_of
+from flow_probes import POLICY, descendants, ended, ledger, page_of, retry, sessions_of
+from prefect import runtime
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import StateType
 from prefect.states import Cancelling, Pending
@@ -16,6 +17,8 @@ from served import read, state_of
 from tiny_pipelines import pipeline_config
 
 import flows
+from flows.cancelling import unheeded
+from flows.lifecycle import inner_flow
 from gateway.launch import GatewayProcess
 from whitney.client import WhitneyClient
 
@@ -83,6 +86,8 @@ async def test_cancel_on_any_page_of_a_pipeline_closes_its_session_and_a_retry_g
         (b,) = (run for run in await descendants(flow_run.id) if run.name == "2-b")
         assert state_of(b) == (StateType.CRASHED if page == "chain" else StateType.CANCELLED)
         assert {one.status for one in await sessions_of(b.id)} == {"closed"}
+        told = "interrupted**: by Cancel, Ctrl-C or SIGTERM" if page == "chain" else f"cancelled**: {state.message}"
+        assert f"| 2 b | sft | **{told} |" in await page_of(flow_run.id)
 
     # A process that is killed before it hears leaves them so.
     for run in (b, *(run for run in await descendants(b.id) if run.name == "cycle 2")):
@@ -94,6 +99,37 @@ async def test_cancel_on_any_page_of_a_pipeline_closes_its_session_and_a_retry_g
     assert saved == [2, 1, 1, 1], "the block that was cancelled is done again, and none before it"
     (a,) = (run for run in await descendants(flow_run.id) if run.name == "1-a")
     assert len(await sessions_of(a.id)) == 1
+
+
+@pytest.mark.usefixtures("prefect_server")
+async def test_what_ends_while_a_session_is_closed_is_looked_after_no_more_and_the_others_still_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flows.cancelling.LOOK_EVERY_S", 0.1)
+    begun, ending = asyncio.Event(), asyncio.Event()
+
+    @inner_flow("below", "below")
+    async def below() -> str:
+        begun.set()
+        await ending.wait()
+        return str(runtime.flow_run.id)
+
+    @inner_flow("above", "above")
+    async def above() -> None:
+        running = asyncio.create_task(below())
+        await begun.wait()
+        with unheeded():
+            ending.set()
+            ended_id = await running
+        async with get_client() as api:
+            await api.set_flow_run_state(UUID(ended_id), Cancelling(), force=True)
+            await asyncio.sleep(0.5)  # some looks
+            await api.set_flow_run_state(UUID(runtime.flow_run.id), Cancelling())
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(20):
+        state = await above(return_state=True)
+    assert (state.type, state.message) == (StateType.CANCELLED, "above was cancelled on its page")
 
 
 async def test_cancel_that_is_pressed_as_a_block_ends_is_heard_before_it_has_ended(

@@ -7,8 +7,10 @@ import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 from uuid import uuid4
 
+import httpx
 import pytest
 from flow_probes import (
     all_sessions,
@@ -18,11 +20,13 @@ from flow_probes import (
     ledger,
     lines,
     lose_answer,
+    page_of,
     retry,
     sessions_of,
 )
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.artifacts import Artifact
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import Pause
 from prefect.states import Pending
@@ -35,6 +39,7 @@ from flows.stages.outcome import StageOutcome
 from flows.stages.record import record, require_same_stages
 from gateway.launch import GatewayProcess
 from tasks.events import Event, listening
+from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.errors import GoneError
 from whitney.settings import WhitneySettings
@@ -50,15 +55,6 @@ def quick(name: str, **fields: Any) -> dict[str, Any]:
 
 def outcomes_in(folder: Path) -> list[StageOutcome]:
     return [StageOutcome.model_validate(row) for row in lines(folder / "stages.jsonl")]
-
-
-async def page_of(flow_run_id: Any) -> str:
-    """What the UI shows of a pipeline."""
-    wanted = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id]))
-    async with get_client() as api:
-        found = await api.read_artifacts(artifact_filter=wanted)
-    pages = [one for one in found if one.key and one.key.endswith("-pipeline")]
-    return str(max(pages, key=lambda page: page.created).data)
 
 
 async def deployed(folder: Path, config: Any) -> Any:
@@ -107,7 +103,8 @@ async def test_three_stages_hand_on_weights_and_a_teacher(
     told = [event.kind for event in events if event.kind in ("pipeline", "stage", "stage_done", "gate")]
     assert told == ["pipeline", *["stage", "stage_done"] * 3]
     page = await page_of(summary["flow_run_id"])
-    assert all(f"| {number} " in page for number in (1, 2, 3))
+    for number, outcome in enumerate((sft, rl, opd), 1):
+        assert f"| {number} [{outcome.stage}](" in page, "a link to its own page, which none has before it is trained"
     assert page.count("data:image/svg+xml") == 1
 
 
@@ -122,12 +119,24 @@ async def test_a_stage_may_go_on_with_the_optimizer_of_the_one_before(
     assert a["adapter_sha256"] != b["adapter_sha256"]
 
 
+PAGES = ("chain-pipeline", "1-a-report", "1-a-progress")
+
+
+def delete_pages(event: Event) -> None:
+    """As somebody may in the UI, once the first stage has saved its block."""
+    if event.kind == "block_saved":
+        with get_client(sync_client=True) as api:
+            for page in api.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=list(PAGES)))):
+                api.delete_artifact(page.id)
+
+
 async def test_a_gate_stops_a_pipeline_or_warns_and_recorded_stages_are_started_after(
-    local: GatewayProcess, tmp_path: Path
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never = "eval.loss < 0.1 * a.before.loss"
     stages = [quick("a", require="eval.loss < 0", on_fail="continue"), quick("b", require=never), quick("c")]
-    flow_run_id, state = await first_attempt(flows.pipeline, pipeline_config(tmp_path, *stages, shared=LOSS_ONLY))
+    with listening(delete_pages):
+        flow_run_id, state = await first_attempt(flows.pipeline, pipeline_config(tmp_path, *stages, shared=LOSS_ONLY))
     assert state.type == StateType.FAILED
     assert "GateError: gate of stage 'b', eval.loss < 0.1 * a.before.loss: eval.loss = " in str(state.message)
     a, b = recorded = outcomes_in(tmp_path / "chain")
@@ -140,7 +149,14 @@ async def test_a_gate_stops_a_pipeline_or_warns_and_recorded_stages_are_started_
     assert "| 3 c | sft | – |" in page
 
     sessions = await all_sessions()
-    again = await retry(flows.pipeline, flow_run_id)
+    with monkeypatch.context() as patch:
+
+        def lose_prefect(event: Event) -> None:
+            if event.kind == "gate" and event.facts["stage"] == "b":
+                patch.setattr(PrefectClient, "update_artifact", AsyncMock(side_effect=httpx.ConnectError("away")))
+
+        with listening(lose_prefect):
+            again = await retry(flows.pipeline, flow_run_id)
     assert "GateError: gate of stage 'b'" in str(again.message), "what is finished is measured as it was"
     assert await all_sessions() == sessions
 
@@ -290,5 +306,16 @@ async def test_a_stages_result_that_is_anothers_is_not_taken(
         return handed
 
     monkeypatch.setitem(flows.FLOWS, "sft", mistaken)
+    config = pipeline_config(tmp_path, quick("a"), quick("b"), shared=LOSS_ONLY)
     with pytest.raises(RuntimeError, match=r"stage 'a' was handed the result of sft in .*2-b"):
-        await flows.pipeline(pipeline_config(tmp_path, quick("a"), quick("b"), shared=LOSS_ONLY))
+        await flows.pipeline(config)
+
+
+async def test_a_pipeline_whose_page_cannot_be_made_lets_go_of_its_folder(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Artifact, "acreate", AsyncMock(side_effect=httpx.ConnectError("away")))
+    with pytest.raises(httpx.ConnectError) as kept:  # what the error refers to is not collected meanwhile
+        await flows.pipeline(pipeline_config(tmp_path, quick("a"), shared=LOSS_ONLY))
+    RunFolder(tmp_path / "chain", "").lock().acquire(timeout=0)
+    assert str(kept.value) == "away"
