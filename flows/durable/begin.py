@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from prefect.logging import get_run_logger
@@ -13,7 +13,7 @@ from flows.checks.drift import fingerprint, in_lines, require_no_drift, with_lat
 from flows.checks.planned import planned_sessions
 from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
-from flows.config import ConfigError, FlowConfig
+from flows.config import FlowConfig
 from flows.durable.approval import approve
 from flows.durable.attempt import Attempt
 from flows.durable.children import end_cancelling_children
@@ -24,6 +24,7 @@ from flows.durable.slots import Slots
 from flows.durable.telling import warn
 from flows.durable.unchanged import skip_if_unchanged
 from flows.durable.weights_left import require_weights_left
+from flows.durable.writable import writable
 from tasks.events import emit
 from tasks.run_folder import RunFolder
 
@@ -50,12 +51,12 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         scope = SessionScope(
             client, slots, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count
         )
-        with _writable(config):
+        with writable(config.output_dir):
             folder = RunFolder.open(config.output_dir, config.name or flow_run.name, scope.flow_run_id)
         lock = await take_over(client, folder, scope)
         held.callback(lock.release)
         before = folder.read_config()
-        with _writable(config):
+        with writable(config.output_dir):
             _record(inputs, folder, scope.attempt, before)
         if goes_on:
             await end_cancelling_children(flow_run.id)
@@ -90,11 +91,3 @@ def _record(inputs: Prepared, folder: RunFolder, attempt: int, before: Mapping[s
         drift.append({"attempt": attempt, "changes": changed})
     folder.write_config({**now, **({"drift": drift} if drift else {})})
     folder.write_heldout(inputs.heldout_rows())
-
-
-@contextmanager
-def _writable(config: FlowConfig) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"output_dir = {str(config.output_dir)!r} cannot be written to: {error}") from error

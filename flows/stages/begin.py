@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from flows.config import ConfigError
 from flows.config.pipeline import PipelineConfig
 from flows.durable.earlier import take_over
+from flows.durable.writable import writable
 from flows.reopening import reopen_failed_stages
 from flows.stages.chain import Chain
 from flows.stages.checks import prepare_stages
@@ -63,12 +63,14 @@ async def begin_pipeline(config: PipelineConfig, recorded: Sequence[StageOutcome
         await ask_leave(config, prepared, now, goes_on=goes_on)
         # Only now: whoever was asked in this process is in another attempt than before.
         process = PipelineProcess(flow_run.id, flow_run.run_count, f"{flow_run.id}:{secrets.token_hex(4)}")
-        folder = _folder(config, name)
+        with writable(config.output_dir):
+            folder = RunFolder.open(config.output_dir, name, flow_run.id)
         lock = await take_over(client, folder, process, whole_tree=True)
         held.callback(lock.release)
         # An earlier attempt that was still at work has failed only now, and its stage with it.
         await reopen_failed_stages()
-        folder.write_config(now)
+        with writable(config.output_dir):
+            folder.write_config(now)
         get_run_logger().info("%d stages; run folder %s", len(config.stages), folder.path)
         emit("pipeline", name=name, folder=str(folder.path), stages=[stage.name for stage in config.stages])
         return Chain(config, recorded, prepared, client=client, folder=folder, process=process, held=held.pop_all())
@@ -78,10 +80,3 @@ def _earlier(config: PipelineConfig, name: str) -> RunFolder | None:
     """The folder of an earlier attempt, with its configuration and the stages it has finished."""
     path = RunFolder.find(config.output_dir, name, flow_run.id)
     return None if path is None else RunFolder(path, flow_run.id)
-
-
-def _folder(config: PipelineConfig, name: str) -> RunFolder:
-    try:
-        return RunFolder.open(config.output_dir, name, flow_run.id)
-    except OSError as error:
-        raise ConfigError(f"output_dir = {str(config.output_dir)!r} cannot be written to: {error}") from error
