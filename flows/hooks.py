@@ -5,12 +5,17 @@ The runner calls a hook when the flow's process is gone; it therefore knows noth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.flows import Flow
 
 from flows.closing import end_sessions
 from tasks.credentials import settings_for
+from whitney.errors import NoEndpointError
 from whitney.labels import FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN
+
+NOT_SAID = object()
 
 
 def close_sessions_of_flow_run(flow: Flow[..., object], flow_run: FlowRun, state: State[object]) -> None:
@@ -29,26 +34,46 @@ def close_sessions_of_tree(flow: Flow[..., object], flow_run: FlowRun, state: St
 
     A runner calls no hook of a subflow's: when the process is gone, this is the one that closes.
     """
-    blocks: list[str | None] = [*sorted(credentials_blocks(flow_run.parameters))]
-    for credentials_block in blocks or [None]:
+    unknown: list[Exception] = []
+    blocks = credentials_blocks(flow_run.parameters)
+    for credentials_block in sorted(blocks, key=str):
+        try:
+            settings = settings_for(credentials_block)
+        except Exception as error:  # of whatever kind: the other endpoints bill, too
+            # Where the environment names none, the parts that name no block have opened nothing.
+            if len(blocks) == 1 or not isinstance(error, NoEndpointError):
+                unknown.append(error)
+            continue
         end_sessions(
-            settings_for(credentials_block),
+            settings,
             str(flow_run.id),
             label=(ROOT_FLOW_RUN, str(flow_run.id)),
             attempt_label=ROOT_ATTEMPT,
             attempts_up_to=ended_attempts(flow_run),
         )
+    if unknown:
+        raise ExceptionGroup(f"sessions of flow run {flow_run.id} may be open where nothing says how to ask", unknown)
 
 
-def credentials_blocks(parameters: object) -> set[str]:
-    """The names of the credentials blocks anywhere in a flow run's parameters, as Prefect stores them."""
-    if isinstance(parameters, list):
-        return {name for item in parameters for name in credentials_blocks(item)}
-    if not isinstance(parameters, dict):
+def credentials_blocks(parameters: Mapping[str, object]) -> set[str | None]:
+    """The credentials blocks anywhere in a flow run's parameters, as Prefect stores them.
+
+    None stands for the environment's endpoint: of a configuration that names no block.
+    """
+    found: set[str | None] = set()
+    for part in parameters.values():
+        found |= _named(part) or ({None} if isinstance(part, dict) else set())
+    return found or {None}
+
+
+def _named(value: object) -> set[str | None]:
+    if isinstance(value, list):
+        return {name for item in value for name in _named(item)}
+    if not isinstance(value, dict):
         return set()
-    own = parameters.get("credentials_block")
-    found = {name for item in parameters.values() for name in credentials_blocks(item)}
-    return found | {own} if isinstance(own, str) else found
+    found = {name for item in value.values() for name in _named(item)}
+    own = value.get("credentials_block", NOT_SAID)
+    return found | {own} if own is None or isinstance(own, str) else found
 
 
 def ended_attempts(flow_run: FlowRun) -> int:

@@ -9,20 +9,23 @@ from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from flow_probes import POLICY, descendants, ended, ledger, lose_answer, retry, sessions_of
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import StateType
-from prefect.states import Pending
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.states import Crashed, Pending
 from prefect.tasks import Task
 from tiny_configs import tiny_config
 
 from flows import FLOWS
-from flows.hooks import credentials_blocks
+from flows.hooks import close_sessions_of_tree, credentials_blocks
 from flows.lifecycle import block_flow
 from gateway.launch import GatewayProcess
+from whitney.client import WhitneyClient
 from whitney.labels import ROOT_ATTEMPT, ROOT_FLOW_RUN
+from whitney.settings import WhitneySettings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 
@@ -74,12 +77,27 @@ async def test_the_flow_of_the_docs_goes_on_in_the_stage_that_failed_at_the_bloc
 
 def test_credentials_are_found_wherever_the_parameters_name_them() -> None:
     stages = [{"credentials_block": "b"}, {"config": {"credentials_block": None}}, "credentials_block"]
-    assert credentials_blocks({"config": {"credentials_block": "a", "stages": stages}}) == {"a", "b"}
-    assert credentials_blocks({"config": {"credentials_block": None}}) == set()
+    assert credentials_blocks({"config": {"credentials_block": "a", "stages": stages}}) == {"a", "b", None}
+    assert credentials_blocks({"config": {"credentials_block": "a", "stages": []}, "outcomes": [{}]}) == {"a"}
+    assert credentials_blocks({"sft": {"credentials_block": "a"}, "rl": {"cycles": 1}}) == {"a", None}
+    assert credentials_blocks({"config": {"credentials_block": None}}) == credentials_blocks({}) == {None}
+
+
+async def test_a_block_that_cannot_be_loaded_keeps_no_other_endpoints_sessions_open(local: GatewayProcess) -> None:
+    parameters = {"sft": {"credentials_block": "was-deleted"}, "rl": {"cycles": 1}}
+    flow_run = FlowRun(id=uuid4(), flow_id=uuid4(), parameters=parameters, run_count=1, state=Crashed())
+    async with WhitneyClient(WhitneySettings()) as client:
+        labels = {ROOT_FLOW_RUN: str(flow_run.id), ROOT_ATTEMPT: "1"}
+        session = await client.create_session(create_key=f"left:{flow_run.id}", labels=labels)
+        with pytest.raises(ExceptionGroup, match="may be open") as raised:
+            close_sessions_of_tree(FLOWS["sft"], flow_run, Crashed())
+        assert "was-deleted" in str(raised.value.exceptions[0])
+        assert (await client.get_session(session.session_id)).status == "closed"
 
 
 NESTED = """
 from typing import Any
+from uuid import uuid4
 
 import flows
 from flows.config import GrpoConfig, SftConfig
