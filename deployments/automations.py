@@ -13,7 +13,7 @@ from uuid import UUID
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import StateType
 from prefect.events.actions import ChangeFlowRunState, SendNotification
-from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.events.schemas.automations import Automation, AutomationCore, EventTrigger, Posture
 
 from deployments.changes import Change
 from deployments.names import TAG
@@ -111,10 +111,11 @@ def _becomes(*states: StateType, but_for: Iterable[dict[str, str]] = ()) -> Even
 
 def automate(api: SyncPrefectClient, wanted: AutomationCore, *, dry_run: bool = False) -> Change:
     """Create an automation, or change the one of that name; one that was switched off stays off."""
-    there = next(iter(api.read_automations_by_name(wanted.name)), None)
+    there = _oldest(api, wanted.name, dry_run=dry_run)
     if there is None:
         if not dry_run:
             api.create_automation(wanted)
+            _oldest(api, wanted.name)  # another `whitney deploy` may have looked, and created one, at the same time
         return Change("automation", wanted.name, "created")
     wanted = wanted.model_copy(update={"enabled": there.enabled})
     state = ("enabled",) if there.enabled else ("switched off",)
@@ -123,6 +124,14 @@ def automate(api: SyncPrefectClient, wanted: AutomationCore, *, dry_run: bool = 
     if not dry_run:
         api.update_automation(there.id, wanted)
     return Change("automation", wanted.name, "changed", state)
+
+
+def _oldest(api: SyncPrefectClient, name: str, *, dry_run: bool = False) -> Automation | None:
+    """The automation of that name, if there is one. Newer ones are deleted: each would tell a person once more."""
+    found = sorted(api.read_automations_by_name(name), key=lambda automation: automation.id)  # ids begin with the time
+    for newer in () if dry_run else found[1:]:
+        api.delete_automation(newer.id)
+    return next(iter(found), None)
 
 
 def _plain(automation: AutomationCore) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import StateType
+from prefect.events.schemas.automations import Automation
 from prefect.states import Completed, Crashed, Failed, Paused, Running, State
 
 from cli.app import run_command
@@ -129,6 +130,23 @@ def test_a_person_is_told_of_runs_that_fail_finish_or_wait_and_of_sessions_that_
     message = receiver.wait_for("session s-1 could not be closed")
     assert message["body"] == "COULD NOT CLOSE s-1: still billing (503)"
     assert len(receiver.messages) == 5, "the reaper's own runs end in silence"
+
+
+def test_of_two_deploys_at_once_one_automation_of_a_name_is_left(
+    api: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, real = zombies(), SyncPrefectClient.read_automations_by_name
+    automate(api, wanted)
+    (first,) = api.read_automations_by_name(wanted.name)
+    found: list[list[Automation]] = []
+
+    def read(self: SyncPrefectClient, name: str) -> list[Automation]:
+        found.append(real(self, name) if found else [])  # the other one had looked before there was any
+        return found[-1]
+
+    monkeypatch.setattr(SyncPrefectClient, "read_automations_by_name", read)
+    assert automate(api, wanted).verb == "created"
+    assert [one.id for one in api.read_automations_by_name(wanted.name)] == [first.id]
 
 
 @pytest.mark.slow
