@@ -44,10 +44,16 @@ class RunFolder:
         """The folder of `flow_run_id`; None where `open` would make one."""
         return next((path for path in cls.places(root, name, flow_run_id) if _owner(path) == flow_run_id), None)
 
+    @classmethod
+    def all_of(cls, root: Path, name: str) -> list[Self]:
+        """The folders of every run of that name, whichever flow runs' they are."""
+        owned = ((path, _owner(path)) for path in sorted(root.glob(f"{_stem(name)}*")))
+        return [cls(path, owner) for path, owner in owned if owner and path in cls.places(root, name, owner)]
+
     @staticmethod
     def places(root: Path, name: str, flow_run_id: str) -> list[Path]:
         """Where the folder of `flow_run_id` may be, in the order in which it is looked for."""
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
+        stem = _stem(name)
         return [root / stem, root / f"{stem}-{flow_run_id[:8]}", root / f"{stem}-{flow_run_id}"]
 
     @property
@@ -130,6 +136,10 @@ class RunFolder:
     def read_buffer(self, name: str) -> dict[str, Any] | None:
         """A buffer as it was written; None when the file is gone."""
         return _read_json(self.path / name)
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
 
 
 def _owner(path: Path) -> str | None:

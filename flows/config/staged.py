@@ -40,6 +40,10 @@ class StagedConfig(Section):
         """The stages, counted from 1 as people do."""
         return iter(enumerate(self.stages, 1))
 
+    def run_name(self, stage: StageConfig) -> str:
+        """The name of a stage's run, and so of its folder within the pipeline's: "2-rl"."""
+        return f"{self.stages.index(stage) + 1}-{stage.name}"
+
     def stage(self, name: str) -> StageConfig:
         """A stage by its name."""
         return next(stage for stage in self.stages if stage.name == name)

@@ -38,8 +38,7 @@ def stage_config(
         ValidationError: the table is not the algorithm's.
     """
     table = merged_table(pipeline, stage)
-    number = pipeline.stages.index(stage) + 1
-    table |= {"name": f"{number}-{stage.name}", "output_dir": output_dir or pipeline.output_dir}
+    table |= {"name": pipeline.run_name(stage), "output_dir": output_dir or pipeline.output_dir}
     table |= {"credentials_block": pipeline.credentials_block, "session_limit": pipeline.session_limit}
     if start := pipeline.starts_at(stage):
         initial = {"initial_state_id": state_of(start), "initial_optimizer": stage.start_from == "state"}

@@ -12,6 +12,7 @@ from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.config.stages import stage_config
 from flows.stages.checks import about
 from flows.stages.outcome import StageOutcome, stage_fingerprint
+from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.errors import GoneError, NotFoundError
 
@@ -59,9 +60,8 @@ async def require_handed_on(
         ConfigError: a state is gone or damaged; names both stages, and the ways out.
         WhitneyError: the endpoint cannot be asked.
     """
-    for number, stage in pipeline.numbered():
-        begun = folder is not None and (folder / f"{number}-{stage.name}" / "states.jsonl").is_file()
-        if stage.name in states or begun:
+    for stage in pipeline.stages:
+        if stage.name in states or (folder is not None and _has_begun(pipeline, stage, folder)):
             continue
         for source in sorted(_sources(pipeline, stage) & states.keys()):
             if lost := await _lost(states[source], client):
@@ -71,6 +71,11 @@ async def require_handed_on(
                     f'{stage.name!r} begin elsewhere (`start_from = "base"`, say), which a run that goes on takes with '
                     "`--allow-drift`"
                 )
+
+
+def _has_begun(pipeline: PipelineConfig, stage: StageConfig, folder: Path) -> bool:
+    """Whether a stage has saved a block of its own, in whichever of the folders that may be its."""
+    return any((run.path / "states.jsonl").is_file() for run in RunFolder.all_of(folder, pipeline.run_name(stage)))
 
 
 def _sources(pipeline: PipelineConfig, stage: StageConfig) -> set[str]:

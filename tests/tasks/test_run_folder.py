@@ -27,9 +27,12 @@ def test_a_retry_of_the_same_flow_run_finds_its_own_folder(tmp_path: Path) -> No
 
 
 def test_a_name_that_is_taken_gets_the_owners_id_as_a_suffix_every_time(tmp_path: Path) -> None:
-    RunFolder.open(tmp_path, "demo", OTHER)
-    assert RunFolder.open(tmp_path, "demo", MINE).path == tmp_path / "demo-0190a1b2"
-    assert RunFolder.open(tmp_path, "demo", MINE).path == tmp_path / "demo-0190a1b2"
+    other = RunFolder.open(tmp_path, "demo", OTHER)
+    mine = RunFolder.open(tmp_path, "demo", MINE)
+    assert mine.path == tmp_path / "demo-0190a1b2"
+    assert RunFolder.open(tmp_path, "demo", MINE) == mine
+    RunFolder.open(tmp_path, "demo-too", MINE)
+    assert RunFolder.all_of(tmp_path, "demo") == [other, mine]
 
 
 def test_a_retry_keeps_its_suffixed_folder_even_when_the_plain_name_has_become_free(tmp_path: Path) -> None:
