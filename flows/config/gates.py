@@ -38,7 +38,8 @@ def not_measured(metric: Metric, config: FlowConfig) -> str | None:
         return "has evaluation.enabled = false"
     own = OWN.get(metric.name)
     if own is not None:
-        return None if isinstance(config, own) else f"is not of {own.__name__.removesuffix('Config').lower()}"
+        algorithm = own.__name__.removesuffix("Config").lower()
+        return None if isinstance(config, own) else f"does not train by {algorithm}, which alone measures it"
     if not config.evaluation_terms():
         return "has no evaluation.reward, which says what is correct"
     if metric.name == "greedy_accuracy" and not section.greedy:

@@ -118,8 +118,14 @@ def test_the_form_offers_the_algorithms() -> None:
         (of(1, require="opd.eval.accuracy > 1"), "opd.eval.accuracy: not this stage and no earlier one"),
         (of(1, require="eval.pass@4 > 0"), "stage 'rl' does not draw for it; set evaluation.pass_at = [4]"),
         (of(1, require="eval.greedy_accuracy > 0"), "stage 'rl' has evaluation.greedy = false"),
-        (of(1, require="eval.loss < 1"), "eval.loss is not measured: stage 'rl' is not of sft"),
-        (of(0, require="eval.margin < 1"), "eval.margin is not measured: stage 'sft' is not of dpo"),
+        (
+            of(1, require="eval.loss < 1"),
+            "eval.loss is not measured: stage 'rl' does not train by sft, which alone measures it",
+        ),
+        (
+            of(0, require="eval.margin < 1"),
+            "eval.margin is not measured: stage 'sft' does not train by dpo, which alone measures it",
+        ),
         (
             lambda table: (of(1, require="eval.accuracy > 0")(table), within(1, evaluation={"enabled": False})(table)),
             "eval.accuracy is not measured: stage 'rl' has evaluation.enabled = false",
