@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from prefect.logging import get_run_logger
 
 from flows.config.pipeline import StageConfig
@@ -28,7 +30,9 @@ async def pass_gate(stage: StageConfig, gate: GateOutcome, run: str, *, timeout_
         warn(f"{told}; going on all the same")
     elif gate.on_fail == "pause":
         question = f"**{run}**: {told}.\n\nGo on with the next stage all the same?"
-        await ask_person(f"gate-{stage.name}", question, why=told, timeout_s=timeout_s)
+        # A yes is of what was asked: another condition is another question.
+        condition = hashlib.sha256(gate.require.encode()).hexdigest()[:8]
+        await ask_person(f"gate-{stage.name}-{condition}", question, why=told, timeout_s=timeout_s)
     else:
         raise GateError(
             f"{told}. A Retry comes to the same gate: change `require`, or the stage's configuration and train it "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 from uuid import uuid4
 
 import httpx
@@ -206,6 +208,12 @@ async def test_a_person_is_asked_at_a_gate_and_resume_trains_the_remaining_stage
     # Of a finished pipeline nothing is left to be done.
     sessions = await all_sessions()
     assert (await retry(flows.pipeline, flow_run.id)).type == StateType.COMPLETED
+    stages[0]["require"] = "eval.loss < 0.01"
+    async with get_client() as api:
+        changed = pipeline_config(tmp_path, *stages, shared=LOSS_ONLY).model_dump(mode="json")
+        await api.update_flow_run(flow_run.id, parameters={"config": changed})
+    with pytest.raises(Pause):  # another question than the one that was answered
+        await retry(flows.pipeline, flow_run.id)
     assert await all_sessions() == sessions
 
 
@@ -319,3 +327,12 @@ async def test_a_pipeline_whose_page_cannot_be_made_lets_go_of_its_folder(
         await flows.pipeline(pipeline_config(tmp_path, quick("a"), shared=LOSS_ONLY))
     RunFolder(tmp_path / "chain", "").lock().acquire(timeout=0)
     assert str(kept.value) == "away"
+
+
+async def test_a_full_disk_is_told_as_the_folder_that_was_asked_for(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "config.json")
+    monkeypatch.setattr(RunFolder, "write_config", Mock(side_effect=full))
+    with pytest.raises(ConfigError, match=r"output_dir = '.*' cannot be written to: .* No space left on device"):
+        await flows.pipeline(pipeline_config(tmp_path, quick("a"), shared=LOSS_ONLY))
