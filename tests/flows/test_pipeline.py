@@ -187,13 +187,20 @@ async def test_a_gate_stops_a_pipeline_or_warns_and_recorded_stages_are_started_
     assert await all_sessions() == sessions
 
 
-async def test_a_person_is_asked_at_a_gate_and_resume_trains_the_remaining_stages_only(
+async def test_a_person_is_asked_before_a_large_pipeline_and_at_a_gate_and_resume_trains_what_remains_only(
     local: GatewayProcess, tmp_path: Path
 ) -> None:
     stages = [quick("a", require="eval.loss < 0", on_fail="pause"), quick("b")]
-    flow_run = await deployed(tmp_path, pipeline_config(tmp_path, *stages, shared=LOSS_ONLY))
+    large = pipeline_config(tmp_path, *stages, shared=LOSS_ONLY, approval={"above_operations": 0})
+    flow_run, sessions = await deployed(tmp_path, large), await all_sessions()
     with pytest.raises(Pause):
         await ended(flows.pipeline, flow_run)
+    assert (await read(flow_run.id)).state_name == "Suspended"
+    assert (await all_sessions(), list(tmp_path.iterdir())) == (sessions, [])
+    async with get_client() as api:
+        await api.resume_flow_run(flow_run.id, run_input={"go_on": True})
+    with pytest.raises(Pause):
+        await ended(flows.pipeline, await read(flow_run.id))
     assert (await read(flow_run.id)).state_name == "Suspended"
     (a,) = outcomes_in(tmp_path / "chain")
     assert all(session.status == "closed" for session in await sessions_of(a.flow_run_id)), "nobody pays for waiting"
