@@ -6,6 +6,7 @@ has, the other takes it at once. So these are the harder cases.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import StateType
 from served import FaultyGateway, Served, kill_flow_runs_of, read, serving, state_of, until
 from tiny_configs import SHORT, tiny_config
+from tiny_pipelines import pipeline_config
 
 from whitney.labels import ATTEMPT
 
@@ -42,7 +44,14 @@ def runners(
     with ExitStack() as stack:
         yield [
             stack.enter_context(
-                serving("grpo", api_url=prefect_server, folder=folder, name="two-runners", environment=environment)
+                serving(
+                    "grpo",
+                    "pipeline",
+                    api_url=prefect_server,
+                    folder=folder,
+                    name="two-runners",
+                    environment=environment,
+                )
             )
             for _ in range(2)
         ]
@@ -88,27 +97,39 @@ def require_lineage(folder: Path, cycles: int) -> list[int]:
     return [state["attempt"] for state in states]
 
 
+def chain(folder: Path) -> Any:
+    """A pipeline whose second stage is that run."""
+    many = {"cycles": MANY_CYCLES, "groups_per_cycle": 2, "group_size": 4, "rewards": SHORT}
+    stages = [{"algorithm": "sft", "config": {"batch_size": 2, "cycles": 1}}, {"algorithm": "grpo", "config": many}]
+    return pipeline_config(folder, *stages, shared={"evaluation": {"enabled": False}})
+
+
+@pytest.mark.parametrize("flow", ["grpo", "pipeline"])
 async def test_retry_on_a_run_that_is_at_work_ends_the_older_attempt_and_the_newest_goes_on(
-    runners: list[Served], gateway: FaultyGateway, tmp_path: Path
+    runners: list[Served], gateway: FaultyGateway, tmp_path: Path, flow: str
 ) -> None:
     gateway.fail({"action": "slow_operation", "kind": "sample", "nth": 3, "times": 1000, "delay_s": EACH_SLOW_S})
     served = runners[0]
-    flow_run_id = await served.press_run("grpo", config(tmp_path, cycles=MANY_CYCLES))
+    below = flow == "pipeline"
+    folder = tmp_path / ("chain/2-grpo" if below else "tiny-grpo")
+    flow_run_id = await served.press_run(flow, chain(tmp_path) if below else config(tmp_path, cycles=MANY_CYCLES))
 
     async def in_second_cycle() -> bool | None:
-        return True if (tmp_path / "tiny-grpo" / "states.jsonl").exists() else None
+        return True if (folder / "states.jsonl").exists() else None
 
-    await until(in_second_cycle, "the second cycle")
+    await until(in_second_cycle, "the second cycle", served.log)
+    training = UUID(json.loads((folder / "config.json").read_text())["flow_run_id"])
+    assert (training != flow_run_id) is below
     assert await served.press_retry(flow_run_id, times=2) == ["ACCEPT", "ACCEPT"]
-    await at_work(gateway, flow_run_id, 2)
+    await at_work(gateway, training, 2)
     gateway.fail()
     await completed(served, flow_run_id, attempts=2)
     # The older attempt has ended without a word: the flow run was never shown as failed while the newer one trained.
     assert StateType.FAILED not in await states_of(flow_run_id)
-    first, second = sorted(await gateway.all_closed(flow_run_id), key=lambda session: session.labels[ATTEMPT])
+    first, second = sorted(await gateway.all_closed(training), key=lambda session: session.labels[ATTEMPT])
     assert [run.status for run in first.runs] == ["cancelled"]
     assert [run.status for run in second.runs] == ["finished"]
-    attempts = require_lineage(tmp_path / "tiny-grpo", MANY_CYCLES)
+    attempts = require_lineage(folder, MANY_CYCLES)
     assert (attempts[0], attempts[-1]) == (1, 2)
     assert attempts == sorted(attempts)
     assert most_executions(gateway.process) == 1
