@@ -9,11 +9,12 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_tables import database_with_tables
+from typist import Said, Typist
 
 from gateway.launch import GatewayProcess
 
@@ -25,29 +26,39 @@ COMMANDS = [
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
-def test_every_command_of_the_readme_works_in_the_order_it_is_given(endpoint: GatewayProcess, tmp_path: Path) -> None:
+def typed(command: str, terminal: Typist, folder: Path, environment: dict[str, str]) -> Said:
+    """A line of the README. `make` would make an environment and run this very test: it only shows its commands."""
+    if "ARTIFACT" in command:
+        teacher = json.loads((folder / "runs" / "teacher" / "summary.json").read_text())
+        command = command.replace("ARTIFACT", teacher["artifact_id"])
+    words = shlex.split(command)
+    if words[0] == "whitney":
+        return terminal.type(words)
+    where = ROOT if words[0] == "make" else folder
+    words = ["make", "--dry-run", *words[1:]] if words[0] == "make" else words
+    done = subprocess.run(words, cwd=where, env=environment, capture_output=True, text=True, check=False)
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.timeout(600)
+def test_every_command_of_the_readme_works_in_the_order_it_is_given(
+    endpoint: GatewayProcess, prefect_server: str, tmp_path: Path
+) -> None:
+    # A Prefect server that is there, as beside `whitney up`: what a run does that has to start one of its own is
+    # looked at in tests/cli/test_temporary_prefect.py.
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PREFECT_API_URL": prefect_server,
         "PREFECT_LOGGING_LEVEL": "WARNING",
-        **database_with_tables(tmp_path / "tables"),
     }
-    environment.pop("PREFECT_API_URL", None)
-    for line in COMMANDS:
-        command = line
-        if command.startswith("export "):  # an address that is an example, and the key to it
-            assert re.fullmatch(r"export WHITNEY_(BASE_URL=https://whitney\.example\.com|API_KEY=\S+)", command)
-            continue
-        # `make` would make an environment and run this very test: only what it would do is looked at.
-        if "ARTIFACT" in command:
-            teacher = json.loads((tmp_path / "runs" / "teacher" / "summary.json").read_text())
-            command = command.replace("ARTIFACT", teacher["artifact_id"])
-        typed = shlex.split(command)
-        folder = ROOT if typed[0] == "make" else tmp_path
-        typed = ["make", "--dry-run", *typed[1:]] if typed[0] == "make" else typed
-        done = subprocess.run(typed, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr
+    with closing(Typist(tmp_path, environment)) as terminal:
+        for command in COMMANDS:
+            if command.startswith("export "):  # an address that is an example, and the key to it
+                assert re.fullmatch(r"export WHITNEY_(BASE_URL=https://whitney\.example\.com|API_KEY=\S+)", command)
+                continue
+            status, out, err = typed(command, terminal, tmp_path, environment)
+            assert status == 0, f"{command}\n{out}\n{err}"
+            assert "Traceback" not in err
     assert (tmp_path / "runs" / "first" / "adapter" / "adapter_config.json").is_file()
     assert (tmp_path / "runs" / "first" / "summary.json").is_file()
     assert (tmp_path / "runs" / "student" / "summary.json").is_file()

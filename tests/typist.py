@@ -32,7 +32,12 @@ class Typist:
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, __file__], cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            # -P: this file's folder has an `algorithms` of its own
+            [sys.executable, "-P", __file__],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
 
     def type(self, words: list[str]) -> Said:
