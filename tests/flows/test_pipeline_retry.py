@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from flow_probes import descendants, lines
+from flow_probes import descendants, lines, page_of
 from lineage_probes import most_executions, require_each_cycle_once, require_one_block_redone_at_most
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import StateType
@@ -122,6 +122,7 @@ async def test_a_pipeline_that_is_killed_fails_and_is_cancelled_ends_as_one_that
     async with get_client() as api:
         await api.set_flow_run_state(flow_run_id, Cancelling())
     assert state_of(await served.ended(flow_run_id, 3)) == StateType.CANCELLED
+    assert "| 3 opd | opd | **interrupted**: by Cancel, Ctrl-C or SIGTERM |" in await page_of(flow_run_id)
     await all_closed_below(gateway, flow_run_id)
 
     gateway.fail()
