@@ -28,8 +28,7 @@ class Algorithm:
         needs_sum_reduction: whether the provider's cross_entropy must be a plain sum (gradient weights).
         also_refuses: what else is refused before a session exists, beside operations and losses.
         profile: its row of tinker-nomics's catalogue (`algorithms.catalogue`), None where it has none of its own.
-        family: the row of the algorithm that it is a variant of, which costs the same; None where it has one of its own,
-            or is of no family there.
+        family: the row of the algorithm that it is a variant of; None where it has its own, or is of no family there.
     """
 
     name: str

@@ -25,7 +25,8 @@ MIDPOINT_RANGE = (0.5, 20.0)
 """Of Cmid: from half the first point's compute to 20 times the last one's. What is flat has it far to the right."""
 
 FALLING = 0.05
-"""How likely a curve that falls is beforehand, against one that rises."""
+"""How likely a curve that falls is beforehand, against one that rises. Half of its fall must have been seen: else a
+reward that stands at the top, from which nothing can rise, would be told to have a fall before it."""
 
 GRID, DRAWS = (24, 48), 24
 """Cells of B and of Cmid; draws of R0 and A in each."""
@@ -59,16 +60,22 @@ def share(compute: Floats | np.float64, steepness: Floats, midpoint: Floats) -> 
 
 
 def posterior(compute_T: Floats, rewards_T: Floats, box: Range, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Curves (R0, A, B, Cmid), of shape (4, N), and their weights, of shape (N,); R0 and A lie in `box`."""
+    """Curves (R0, A, B, Cmid), of shape (4, N), and their weights, of shape (N,); R0 and A lie in `box`.
+
+    None (N = 0) where what explains the points lies outside.
+    """
     b_K, m_K, lines, log_weight_K = _likely_cells(compute_T, rewards_T)
     start_KD, rise_KD = _draws(lines, len(rewards_T), rng)
     ceiling_KD = start_KD + rise_KD
     inside_KD = (np.minimum(start_KD, ceiling_KD) >= box[0]) & (np.maximum(start_KD, ceiling_KD) <= box[1])
-    weights_KD = np.exp(log_weight_K - log_weight_K.max())[:, None] * inside_KD * np.where(rise_KD >= 0, 1.0, FALLING)
+    falling_K = np.where(m_K <= compute_T.max(), FALLING, 0.0)
+    likely_KD = np.where(rise_KD >= 0, 1.0, falling_K[:, None])
+    weights_KD = np.exp(log_weight_K - log_weight_K.max())[:, None] * inside_KD * likely_KD
     kept_KD = weights_KD > 0
     every_KD = (start_KD, ceiling_KD, *(np.broadcast_to(x_K[:, None], start_KD.shape) for x_K in (b_K, m_K)))
     weights_N = weights_KD[kept_KD]
-    return np.stack([x_KD[kept_KD] for x_KD in every_KD]), weights_N / weights_N.sum()
+    total = weights_N.sum() if len(weights_N) else 1.0
+    return np.stack([x_KD[kept_KD] for x_KD in every_KD]), weights_N / total
 
 
 def best_curve(compute_T: Floats, rewards_T: Floats, box: Range) -> tuple[float, float, float, float]:

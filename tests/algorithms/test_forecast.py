@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
-from algorithms.forecast import forecast
+from algorithms.forecast import NoCurveError, forecast
 from algorithms.scaling import SigmoidCurve
 
 CISPO = SigmoidCurve(start=0.2, ceiling=0.58, steepness=2.2, midpoint=3000)
@@ -91,6 +91,19 @@ def test_what_is_flat_promises_nothing_and_what_falls_falls_on() -> None:
     assert flat.high < 0.1
     falling = forecast(cycles, [0.8 - 0.015 * c + rng.normal(0, 0.02) for c in cycles]).gain(30)
     assert falling.high < 0
+
+
+def test_a_reward_that_stands_at_the_top_is_not_foretold_to_fall() -> None:
+    rng, cycles = np.random.default_rng(3), [float(c) for c in range(1, 21)]
+    for rewards in ([1.0] * 20, [float(1 - abs(rng.normal(0, 0.001))) for _ in cycles]):
+        fit = forecast(cycles, rewards)
+        assert fit.parameter("ceiling").low > 0.99
+        assert abs(fit.gain(20).value) < 1e-3
+
+
+def test_points_that_no_curve_within_the_range_goes_through_have_no_forecast() -> None:
+    with pytest.raises(NoCurveError, match=r"no curve within 0…1 goes through these points"):
+        forecast([float(c) for c in range(1, 13)], [1.0] + [0.0] * 11)
 
 
 def test_rewards_beyond_0_to_1_have_their_own_range() -> None:
