@@ -8,7 +8,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tasks.curve import line_chart_svg, nice_ticks
+from tasks.chart_frame import nice_ticks
+from tasks.curve import line_chart_svg
 from tasks.run_page import run_report_markdown
 
 ROWS = [{"cycle": i, "reward_mean": 0.1 + 0.05 * i, "reward_max": 1.0, "grad_norm": 1.5} for i in range(16)]
