@@ -1,4 +1,4 @@
-"""What is planned at least, typically, at most; against the ledger: test_planned_operations, test_plan_is_the_ledger."""
+"""What is planned at least, typically, at most. Against the ledger: test_planned_operations."""
 
 from __future__ import annotations
 
