@@ -72,3 +72,13 @@ def summed(parts: Iterable[Mapping[str, Span]]) -> Spans:
         for name, span in part.items():
             total[name] = total[name] + span if name in total else span
     return total
+
+
+def added(parts: Iterable[Span | None]) -> Span | None:
+    """The sum; None where a part is not known, or there is none."""
+    total: Span | None = None
+    for part in parts:
+        if part is None:
+            return None
+        total = part if total is None else total + part
+    return total

@@ -1,6 +1,6 @@
 import pytest
 
-from algorithms.spans import Span, spans_of, summed
+from algorithms.spans import Span, added, spans_of, summed
 
 
 def test_what_is_planned_adds_up_and_scales_value_by_value() -> None:
@@ -21,3 +21,5 @@ def test_counts_are_put_together_and_summed_by_name() -> None:
     first = spans_of({"sample": 1}, {"sample": 2}, {"sample": 3, "logprobs": 1})
     assert first == {"logprobs": Span(0, 0, 1), "sample": Span(1, 2, 3)}
     assert summed([first, {"sample": Span.exactly(1)}]) == {"logprobs": Span(0, 0, 1), "sample": Span(2, 3, 4)}
+    assert added([Span(1, 2, 3), Span.exactly(1)]) == Span(2, 3, 4)
+    assert added([Span(1, 2, 3), None]) is None
