@@ -63,7 +63,8 @@ class Frame:
             parts.append(f'<path d="M{LEFT} {place}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
             parts.append(text(LEFT - 8, float(place) + 4, f"{y:g}", anchor="end"))
         for x, name in along:
-            parts.append(text(self.at(x, self.y_ticks[0])[0], HEIGHT - BOTTOM + 18, name, anchor="middle"))
+            anchor = "end" if x == self.x_high else "middle"  # half of it would be outside
+            parts.append(text(self.at(x, self.y_ticks[0])[0], HEIGHT - BOTTOM + 18, name, anchor=anchor))
         parts.append(f'<path d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}" stroke="{INK}"/>')
         parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 34, across, anchor="middle"))
         return parts
