@@ -29,11 +29,10 @@ def show(comparison: Comparison, *, as_json: bool, svg: Path | None) -> None:
         return
     _print_tables(comparison)
     if comparison.curves:
-        print(
-            f"Curves: {SETTING}. R0 = {comparison.start:g} is taken, not published: --start. Of other models and data"
-        )
-        print("they say which of two is ahead at most; a run's own curve is in its report.")
-    print("Catalogue, formulas, references: docs/costs.md. What your run takes: whitney plan.")
+        print(f"Curves: {SETTING}. That they begin at {comparison.start:g} is taken, not published (--start).")
+        print("Other models and data have other curves: a run's own is in its report.")
+        print(f"1 GB200 hour (h) is taken for {H100_HOURS_PER_GB200_HOUR} H100 hours.")
+    print("Catalogue, formulas, references: docs/costs.md. Of your run: whitney plan.")
     if svg is not None:
         print(f"{svg}: the curves")
 
