@@ -1,0 +1,45 @@
+"""What a reader of a plan must know of it: how it is reckoned, what it leaves out, what is known of the algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from algorithms import ALGORITHMS
+from algorithms.catalogue import profile_of
+from flows.checks.plan_lengths import LOOKED_AT, Lengths
+from flows.checks.planned_spans import expected_draws, flat_share, may_send_nothing, prompts_are_known
+from flows.checks.prepared import Prepared
+from flows.config import CustomConfig, DapoConfig, StopConfig
+
+
+def notes(prepared: Prepared, length: Lengths) -> Iterator[str]:
+    """The notes of a run, what decides most of its cost first."""
+    config, algorithm = prepared.config, prepared.algorithm
+    if ALGORITHMS[algorithm].rollouts or (config.evaluation_terms() and config.evaluation.enabled):
+        yield f"A completion typically has {length.completion.typical:.3g} tokens: {length.why}."
+    if may_send_nothing(algorithm, config):
+        yield "At least: completions of one token, and no cycle with a signal, so no step is taken."
+    if isinstance(config, DapoConfig):
+        yield (
+            f"Typically {expected_draws(config):.2g} groups a cycle are drawn again: of every round "
+            f"{flat_share(config.group_size):.0%} have equal rewards where problems are of all difficulties alike."
+        )
+    if isinstance(config, CustomConfig):
+        yield "What your build_loss asks of ctx.client comes on top: it is not known beforehand."
+    if not prompts_are_known(config):
+        yield "Prompts that hold an earlier attempt are taken to be as long as typical completions make them."
+    if config.stop != StopConfig():
+        yield "A rule of [stop] may end it earlier."
+    yield from _unsent(prepared)
+    if profile := profile_of(ALGORITHMS[algorithm]):
+        yield f"{profile.name}: {profile.notes}"
+
+
+def _unsent(prepared: Prepared) -> Iterator[str]:
+    """Prompts that fill the context, of those that are looked at."""
+    sides = {"training": prepared.data.train, "held-out": prepared.heldout}
+    for side, every in sides.items():
+        examples = every[:LOOKED_AT]
+        full = sum(len(prepared.renderer.prompt_tokens(one)) >= prepared.context_tokens for one in examples)
+        if full:
+            yield f"{full} of {len(examples)} {side} prompts fill the context and are not sent, so it will cost less."
