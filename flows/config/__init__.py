@@ -1,6 +1,7 @@
 """What a user can set, with vetted defaults. The same models are the TOML file, `--set a.b=c` and the UI's form."""
 
 from flows.config.base import FlowConfig, GroupConfig, NormalizedConfig, RolloutConfig, SampledConfig
+from flows.config.budget import BudgetConfig
 from flows.config.group_relative import (
     CispoConfig,
     DapoConfig,
@@ -69,6 +70,7 @@ CONFIGS: dict[str, type[FlowConfig]] = {
 __all__ = [
     "CONFIGS",
     "ApprovalConfig",
+    "BudgetConfig",
     "CispoConfig",
     "ConfigError",
     "CustomConfig",

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from algorithms import NO_TERMS, Aggregation, Algorithm, KlPenalty, LossTerms
+from flows.config.budget import BudgetConfig
 from flows.config.options import ApprovalConfig, KlConfig, StopConfig
 from flows.config.sections import (
     CredentialsBlock,
@@ -62,6 +63,7 @@ class FlowConfig(Section):
         "one: nothing is trained or billed.",
     )
     approval: ApprovalConfig = Field(default_factory=ApprovalConfig)
+    budget: BudgetConfig = Field(default_factory=BudgetConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)
     lora: LoraSection = Field(default_factory=LoraSection)
     data: DataConfig = Field(default_factory=DataConfig)

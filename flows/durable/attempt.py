@@ -14,6 +14,7 @@ from filelock import FileLock
 from prefect.logging import get_run_logger
 
 from flows.checks.prepared import Prepared
+from flows.durable.budget import Budget
 from flows.durable.earlier import give_way
 from flows.durable.lineage import delete_old_states, require_next, require_taken_at
 from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, Row, Start
@@ -33,6 +34,7 @@ class Attempt:
 
     __slots__ = (
         "_lock",
+        "budget",
         "chain",
         "client",
         "config",
@@ -48,13 +50,23 @@ class Attempt:
     )
 
     def __init__(
-        self, inputs: Prepared, client: WhitneyClient, folder: RunFolder, scope: SessionScope, lock: FileLock
+        self,
+        inputs: Prepared,
+        client: WhitneyClient,
+        folder: RunFolder,
+        scope: SessionScope,
+        *,
+        lock: FileLock,
+        stopwatch: Stopwatch,
+        budget: Budget,
     ) -> None:
         self.config = config = inputs.config
         self.inputs = inputs
         self.client = client
         self.folder = folder
         self.scope = scope
+        self.budget = budget
+        scope.meter.gate = budget
         self.pool = RewardPool(timeout_s=config.reward_timeout_s, keys=[client.settings.api_key])
         self.rows: list[Row] = []
         self.chain: list[BlockOutcome] = []
@@ -62,7 +74,7 @@ class Attempt:
         self.stopped: str | None = None
         self._lock = lock
         self.report = Report(inputs.algorithm, config.cycles, folder.path.name)
-        self.stopwatch = Stopwatch(folder, scope.create_key)
+        self.stopwatch = stopwatch
 
     async def __aenter__(self) -> Self:
         return self

@@ -16,11 +16,13 @@ from flows.checks.prepared import Prepared
 from flows.config import ConfigError, FlowConfig
 from flows.durable.approval import approve
 from flows.durable.attempt import Attempt
+from flows.durable.budget_begin import open_budget, require_sense
 from flows.durable.children import end_cancelling_children
 from flows.durable.earlier import take_over
 from flows.durable.lost_states import revoke_lost_blocks
 from flows.durable.session_scope import SessionScope
 from flows.durable.slots import Slots
+from flows.durable.stopwatch import Stopwatch
 from flows.durable.telling import warn
 from flows.durable.unchanged import skip_if_unchanged
 from flows.durable.weights_left import require_weights_left
@@ -44,6 +46,7 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
             await skip_if_unchanged(fingerprint(inputs.record(flow_run.id)))
         slots = Slots(config.session_limit, planned_sessions(config), flow_run_id=flow_run.id)
         await slots.require()
+        require_sense(inputs, goes_on=goes_on)
         if flow_run.parent_flow_run_id is None:
             await approve(inputs)
         # Only now: whoever was asked in this process is in another attempt than before.
@@ -60,9 +63,11 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         if goes_on:
             await end_cancelling_children(flow_run.id)
             await require_weights_left(client, inputs, await revoke_lost_blocks(client, folder))
+        stopwatch = Stopwatch(folder, scope.create_key)
+        budget = await open_budget(config.budget, client, scope.flow_run_id, stopwatch.read)
         _announce(inputs, folder)
         held.pop_all()  # they are the attempt's now
-        return Attempt(inputs, client, folder, scope, lock)
+        return Attempt(inputs, client, folder, scope, lock=lock, stopwatch=stopwatch, budget=budget)
 
 
 def _goes_on(config: FlowConfig) -> bool:

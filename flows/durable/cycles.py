@@ -9,6 +9,7 @@ from typing import Any, Self
 from prefect.logging import get_run_logger
 
 from flows.durable.attempt import Attempt
+from flows.durable.budget_parts import begin_block
 from flows.durable.outcome import Block, BlockOutcome, Row, Start
 from tasks.events import emit
 from tasks.run import Run
@@ -58,7 +59,12 @@ class Cycles:
 
     @classmethod
     async def begin(cls, attempt: Attempt, block: Block, start: Start) -> Self:
-        """The cycles of `block`, with the policy at `start`."""
+        """The cycles of `block`, with the policy at `start`.
+
+        Raises:
+            BudgetReachedError: the budget does not allow a whole block, so nothing of it is begun.
+        """
+        begin_block(attempt, block)
         return cls(attempt, await attempt.policy(start), block, start)
 
     def __iter__(self) -> Iterator[Cycle]:

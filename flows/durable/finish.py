@@ -34,6 +34,7 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
         "flow_run_id": scope.flow_run_id,
         "attempt": scope.attempt,
         "stopped": attempt.stopped,
+        "budget": attempt.budget.told(),
         "state_id": attempt.chain[-1].state_id,
         "seconds": attempt.stopwatch.note(),
         "open_sessions": None if sessions is None else sum(session.status == "open" for session in sessions),
@@ -49,7 +50,8 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
     await deliver(attempt, adapter, summary)
     attempt.folder.write_summary(summary)
     await attempt.report.publish(summary, attempt.rows)
-    await remember_fingerprint(fingerprint(attempt.folder.read_config()))
+    if attempt.budget.reached is None:  # else there is something left to do
+        await remember_fingerprint(fingerprint(attempt.folder.read_config()))
     emit("finished", **summary)
     return summary
 

@@ -48,7 +48,7 @@ async def revoke_lost_blocks(client: WhitneyClient, folder: RunFolder) -> Left:
         WhitneyError: the endpoint cannot be asked.
     """
     children = await completed_children(folder.flow_run_id)
-    if any(isinstance(child.outcome, ExportOutcome) for child in children):
+    if any(isinstance(child.outcome, ExportOutcome) and child.outcome.final for child in children):
         return Left.EXPORTED
     blocks = sorted(
         (child for child in children if isinstance(child.outcome, BlockOutcome)), key=lambda child: child.outcome.block

@@ -1,0 +1,60 @@
+"""How a run ends that its budget has stopped: well, at the last block that is saved, and resumable."""
+
+from __future__ import annotations
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.states import Crashed
+
+from flows.durable.attempt import Attempt
+from flows.durable.children import completed_children
+from flows.durable.outcome import ExportOutcome, Start
+
+
+class NothingSavedError(RuntimeError):
+    """The budget is used up, and no block is saved: there is nothing to export."""
+
+
+async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
+    """End what the budget has interrupted; where the run stands.
+
+    Args:
+        attempt: the attempt.
+        ended: how the subflow ended that was interrupted; raised again where it was not the budget's doing.
+
+    Raises:
+        NothingSavedError: no block is saved yet.
+    """
+    reached = attempt.budget.reached
+    if reached is None:
+        raise ended
+    if attempt.budget.interrupted:
+        # The run stands in the middle of a block: what is exported is restored from the state before it.
+        await attempt.scope.start_over()
+    if not attempt.chain:
+        raise NothingSavedError(
+            f"{reached}; the first block is not saved, so there is no adapter. Raise the limit, or lower save_every; "
+            "what was billed so far counts"
+        ) from ended
+    attempt.stopped = f"budget: {reached}"
+    get_run_logger().warning("stopped: %s", attempt.stopped)
+    return attempt.chain[-1].end
+
+
+async def revoke_earlier_export(start: Start) -> None:
+    """Take back what was exported at an earlier state, where the budget had stopped the run: it has gone on since.
+
+    The child is set to Crashed, which Prefect answers with a new one.
+    """
+    if flow_run.run_count == 1:
+        return
+    async with get_client() as api:
+        for child in await completed_children(flow_run.id):
+            earlier = child.outcome
+            if isinstance(earlier, ExportOutcome) and not earlier.final and earlier.state_id != start.state_id:
+                gone_on: State[None] = Crashed(
+                    message="exported where the budget had stopped the run, which has gone on since"
+                )
+                await api.set_flow_run_state(child.flow_run_id, gone_on, force=True)
