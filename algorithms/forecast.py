@@ -19,10 +19,6 @@ FEWEST_POINTS = 8
 """Points below which four parameters and a noise cannot be told apart."""
 
 
-class NoCurveError(ValueError):
-    """These points are no sigmoid's: nothing can be foretold from them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A median, and the interval that holds 90% of the posterior."""
@@ -95,7 +91,6 @@ def forecast(
         seed: of the posterior's draws.
 
     Raises:
-        NoCurveError: what would go through the points leaves the range.
         ValueError: fewer than 8 points, not as many of one as of the other, compute that is not above 0, or a reward
             outside the range.
     """
@@ -103,10 +98,6 @@ def forecast(
     _require(compute_T, rewards_T, lowest, highest)
     box = lowest, highest
     curves_4N, weights_N = posterior(compute_T, rewards_T, box, np.random.default_rng(seed))
-    if not len(weights_N):
-        raise NoCurveError(
-            f"no curve within {lowest:g}…{highest:g} goes through these points: they jump, or fall at once"
-        )
     return Forecast(compute_T, rewards_T, box, curves_4N, weights_N)
 
 

@@ -62,7 +62,7 @@ def share(compute: Floats | np.float64, steepness: Floats, midpoint: Floats) -> 
 def posterior(compute_T: Floats, rewards_T: Floats, box: Range, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Curves (R0, A, B, Cmid), of shape (4, N), and their weights, of shape (N,); R0 and A lie in `box`.
 
-    None (N = 0) where what explains the points lies outside.
+    Where what explains the points best lies outside, a straight rise for one, each cell's best within stands for it.
     """
     b_K, m_K, lines, log_weight_K = _likely_cells(compute_T, rewards_T)
     start_KD, rise_KD = _draws(lines, len(rewards_T), rng)
@@ -72,10 +72,11 @@ def posterior(compute_T: Floats, rewards_T: Floats, box: Range, rng: np.random.G
     likely_KD = np.where(rise_KD >= 0, 1.0, falling_K[:, None])
     weights_KD = np.exp(log_weight_K - log_weight_K.max())[:, None] * inside_KD * likely_KD
     kept_KD = weights_KD > 0
+    if not kept_KD.any():
+        return _at_the_edge(compute_T, rewards_T, box)
     every_KD = (start_KD, ceiling_KD, *(np.broadcast_to(x_K[:, None], start_KD.shape) for x_K in (b_K, m_K)))
     weights_N = weights_KD[kept_KD]
-    total = weights_N.sum() if len(weights_N) else 1.0
-    return np.stack([x_KD[kept_KD] for x_KD in every_KD]), weights_N / total
+    return np.stack([x_KD[kept_KD] for x_KD in every_KD]), weights_N / weights_N.sum()
 
 
 def best_curve(compute_T: Floats, rewards_T: Floats, box: Range) -> tuple[float, float, float, float]:
@@ -98,10 +99,30 @@ def _likely_cells(compute_T: Floats, rewards_T: Floats) -> tuple[Floats, Floats,
         lines = _lines(share(compute_T, b_K[:, None], m_K[:, None]), rewards_T)
         # R0, the rise and the noise are integrated out; the prior of B beside.
         log_weight_K = -0.5 * (np.log(lines.determinant) + freedom * np.log(lines.error))
-        log_weight_K -= 0.5 * np.square((np.log(b_K) - STEEPNESS_PRIOR[0]) / STEEPNESS_PRIOR[1])
+        log_weight_K += _log_prior(b_K)
         likely_K = log_weight_K > log_weight_K.max() - UNLIKELY
         ranges = _narrowed(b_K, likely_K, GRID[0]), _narrowed(m_K, likely_K, GRID[1])
     return b_K, m_K, lines, log_weight_K
+
+
+def _at_the_edge(compute_T: Floats, rewards_T: Floats, box: Range) -> tuple[Floats, Floats]:
+    """One curve of each cell, the best within the box, and its weight."""
+    ranges = _whole(compute_T)
+    for _ in range(PASSES):
+        b_K, m_K = _grid(*ranges)
+        start_K, ceiling_K, error_K = _within(share(compute_T, b_K[:, None], m_K[:, None]), rewards_T, box)
+        log_weight_K = -0.5 * (len(rewards_T) - 2) * np.log(np.maximum(error_K, len(rewards_T) * LEAST_NOISE**2))
+        log_weight_K += _log_prior(b_K)
+        log_weight_K[(ceiling_K < start_K) & (m_K > compute_T.max())] = -np.inf
+        likely_K = log_weight_K > log_weight_K.max() - UNLIKELY
+        ranges = _narrowed(b_K, likely_K, GRID[0]), _narrowed(m_K, likely_K, GRID[1])
+    weights_K = np.exp(log_weight_K - log_weight_K.max())
+    return np.stack([start_K, ceiling_K, b_K, m_K]), weights_K / weights_K.sum()
+
+
+def _log_prior(steepness: Floats) -> Floats:
+    middle, width = STEEPNESS_PRIOR
+    return np.asarray(-0.5 * np.square((np.log(steepness) - middle) / width), dtype=np.float64)
 
 
 def _lines(share_KT: Floats, rewards_T: Floats) -> Lines:

@@ -29,7 +29,7 @@ def show(comparison: Comparison, *, as_json: bool, svg: Path | None) -> None:
         return
     _print_tables(comparison)
     if comparison.curves:
-        print(f"Curves: {SETTING}. Their start, {comparison.start:g}, is taken, not published: --start.")
+        print(f"Curves: {SETTING}. Their start, {comparison.start:g}, is not published: --start.")
         print("Other models and data have other curves: a run's own is in its report.")
         print(f"1 GB200 hour (h) is taken for {H100_HOURS_PER_GB200_HOUR} H100 hours.")
     print("Catalogue, formulas, references: docs/costs.md. Of your run: whitney plan.")

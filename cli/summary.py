@@ -15,6 +15,7 @@ from cli.pipeline_lines import gate_lines, outcome_lines
 from cli.prefect_setup import flow_run_page
 from cli.terminal import sayer
 from flows.config.pipeline import PIPELINE
+from tasks.run_forecast import forecast_told
 
 BEST_WIDTH = 100
 """Characters of the best solution that are shown; all of it is in best.json."""
@@ -60,6 +61,8 @@ def _learned(summary: dict[str, Any]) -> Iterator[str]:
             yield f"Held out {when + ':':<8} {measured(evaluation)}"
     if gain := summary.get("accuracy_gain"):
         yield f"Gain:      {gain_told(gain)}"
+    if forecast := summary.get("forecast"):
+        yield f"Forecast:  {forecast_told(forecast)}"
 
 
 def _bill(summary: dict[str, Any]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from flows.durable.session_scope import POLICY, SessionScope
 from flows.durable.stopwatch import Stopwatch
 from tasks.events import emit
 from tasks.report import Report
+from tasks.reward_range import reward_range
 from tasks.rewards import RewardPool
 from tasks.run import Run
 from tasks.run_folder import RunFolder
@@ -73,7 +74,8 @@ class Attempt:
         self.evaluations: list[EvaluationOutcome] = []
         self.stopped: str | None = None
         self._lock = lock
-        self.report = Report(inputs.algorithm, config.cycles, folder.path.name)
+        rewards = reward_range(config.reward_terms())
+        self.report = Report(inputs.algorithm, config.cycles, folder.path.name, rewards)
         self.stopwatch = stopwatch
 
     async def __aenter__(self) -> Self:

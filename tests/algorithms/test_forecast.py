@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
-from algorithms.forecast import NoCurveError, forecast
+from algorithms.forecast import forecast
 from algorithms.scaling import SigmoidCurve
 
 CISPO = SigmoidCurve(start=0.2, ceiling=0.58, steepness=2.2, midpoint=3000)
@@ -101,9 +101,12 @@ def test_a_reward_that_stands_at_the_top_is_not_foretold_to_fall() -> None:
         assert abs(fit.gain(20).value) < 1e-3
 
 
-def test_points_that_no_curve_within_the_range_goes_through_have_no_forecast() -> None:
-    with pytest.raises(NoCurveError, match=r"no curve within 0…1 goes through these points"):
-        forecast([float(c) for c in range(1, 13)], [1.0] + [0.0] * 11)
+def test_points_that_the_range_has_no_room_for_are_explained_by_the_nearest_curves_within_it() -> None:
+    cycles = [float(c) for c in range(1, 17)]
+    straight = forecast(cycles, [0.05 + 0.05 * c for c in cycles])
+    assert 0.85 < straight.reward(32).value <= straight.parameter("ceiling").high <= 1
+    fallen = forecast(cycles, [1.0] + [0.0] * 15)
+    assert fallen.reward(32).high < 0.1
 
 
 def test_rewards_beyond_0_to_1_have_their_own_range() -> None:
