@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.console import Console
 from cli.measured import gain_told, measured
 from cli.pipeline_lines import gate_lines, outcome_lines
 from cli.prefect_setup import flow_run_page
+from cli.run_data import stopped_by_budget
 from cli.terminal import sayer
 from flows.config.pipeline import PIPELINE
 from tasks.run_forecast import forecast_told
@@ -54,6 +56,7 @@ def _learned(summary: dict[str, Any]) -> Iterator[str]:
         )
     if summary.get("stopped"):
         yield f"Stopped early: {summary['stopped']}"
+        yield from _how_to_go_on(summary)
     if best := best_solution(Path(summary["run_folder"])):
         yield best
     for when in ("before", "after"):
@@ -63,6 +66,13 @@ def _learned(summary: dict[str, Any]) -> Iterator[str]:
         yield f"Gain:      {gain_told(gain)}"
     if forecast := summary.get("forecast"):
         yield f"Forecast:  {forecast_told(forecast)}"
+
+
+def _how_to_go_on(summary: dict[str, Any]) -> Iterator[str]:
+    """Of a run that its budget has stopped: what was left out, and how it is made up for."""
+    if limit := stopped_by_budget(summary):
+        yield f"Left out:  {', '.join(summary['budget'].get('left_out', [])) or 'nothing'}"
+        yield f"To go on:  whitney run --resume {shlex.quote(summary['run_folder'])} --set {limit}=MORE"
 
 
 def _bill(summary: dict[str, Any]) -> Iterator[str]:
@@ -76,8 +86,8 @@ def _bill(summary: dict[str, Any]) -> Iterator[str]:
         yield "           + what was redone, if anything was: the endpoint could not be asked (docs/reliability.md)"
     elif redone["operations"] or redone["tokens"]:
         yield (
-            f"           + {redone['operations']:,} operations, {redone['tokens']:,} tokens redone by a later attempt "
-            "(docs/reliability.md)"
+            f"           + {redone['operations']:,} operations, {redone['tokens']:,} tokens of blocks that were begun and "
+            "not saved (docs/reliability.md)"
         )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
@@ -41,6 +44,20 @@ async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
     attempt.stopped = f"budget: {reached}"
     get_run_logger().warning("stopped: %s", attempt.stopped)
     return attempt.chain[-1].end
+
+
+def account_of(attempt: Attempt) -> dict[str, Any] | None:
+    """For the summary: what is used of each limit, which one has stopped the run, what it left out. None without one."""
+    told = attempt.budget.told()
+    return told and {**told, "left_out": list(_left_out(attempt)) if told["reached"] else []}
+
+
+def _left_out(attempt: Attempt) -> Iterator[str]:
+    config, trained = attempt.config, len(attempt.rows)
+    if trained < config.cycles:
+        yield f"cycle {config.cycles}" if trained + 1 == config.cycles else f"cycles {trained + 1} to {config.cycles}"
+    if config.evaluation.enabled and attempt.inputs.heldout:
+        yield "the measurement after"
 
 
 async def revoke_earlier_export(start: Start) -> None:

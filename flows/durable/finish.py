@@ -9,6 +9,7 @@ from prefect.logging import get_run_logger
 
 from flows.checks.drift import fingerprint
 from flows.durable.attempt import Attempt
+from flows.durable.budget_stop import account_of
 from flows.durable.delivery import deliver
 from flows.durable.lineage import redone_in
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome
@@ -34,7 +35,7 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
         "flow_run_id": scope.flow_run_id,
         "attempt": scope.attempt,
         "stopped": attempt.stopped,
-        "budget": attempt.budget.told(),
+        "budget": account_of(attempt),
         "state_id": attempt.chain[-1].state_id,
         "seconds": attempt.stopwatch.note(),
         "open_sessions": None if sessions is None else sum(session.status == "open" for session in sessions),
