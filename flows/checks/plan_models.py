@@ -26,9 +26,9 @@ class Models:
 
     def flops(self, tokens: TokenSpans, config: FlowConfig, length: Lengths) -> Span:
         """Floating point operations of so many tokens, attention over the context among them."""
-        context = length.sequence / 2
         values = []
-        for place in range(3):
+        for place, completion in enumerate(length.completion.values):
+            context = (length.prompt + completion) / 2  # what a token looks back at, on average
             counts = {kind: span.values[place] for kind, span in tokens.by_kind.items()}
             frozen = tokens.frozen.values[place] if self.teacher else 0.0
             own = TokenCounts(counts["prefill"] - frozen, counts["sampled"], counts["trained"])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from algorithms import ALGORITHMS
 from algorithms.catalogue import profile_of
+from algorithms.spans import Span
 from flows.checks.plan_lengths import LOOKED_AT, Lengths
 from flows.checks.planned_spans import expected_draws, flat_share, may_send_nothing, prompts_are_known
 from flows.checks.prepared import Prepared
-from flows.config import CustomConfig, DapoConfig, StopConfig
+from flows.config import CustomConfig, DapoConfig
+from flows.config.budget import OF_THE_RUN, BudgetConfig
 
 
 def notes(prepared: Prepared, length: Lengths) -> Iterator[str]:
@@ -28,11 +30,21 @@ def notes(prepared: Prepared, length: Lengths) -> Iterator[str]:
         yield "What your build_loss asks of ctx.client comes on top: it is not known beforehand."
     if not prompts_are_known(config):
         yield "Prompts that hold an earlier attempt are taken to be as long as typical completions make them."
-    if config.stop != StopConfig():
+    if config.stop != type(config.stop)():
         yield "A rule of [stop] may end it earlier."
     yield from _unsent(prepared)
     if profile := profile_of(ALGORITHMS[algorithm]):
         yield f"{profile.name}: {profile.notes}"
+
+
+def budget_notes(budget: BudgetConfig, planned: Mapping[str, Span | None]) -> Iterator[str]:
+    """Limits that the plan comes to; `planned` has what they limit, by the limit's name."""
+    for name, limit in budget.limits(OF_THE_RUN).items():
+        span = planned.get(name)
+        if span is not None and span.most > limit:
+            verb = "will" if span.typical > limit else "may"
+            told = f"{span.typical:,.4g} are typical, {span.most:,.4g} the most"
+            yield f"budget.{name} = {limit:g} {verb} end it early: {told}."
 
 
 def _unsent(prepared: Prepared) -> Iterator[str]:

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from pydantic import SecretStr
 
-from algorithms import sft_datum
+from algorithms import ALGORITHMS, sft_datum
 from flows.checks.prepared import Prepared
 from flows.config import TttConfig
 from tasks import rewards
@@ -39,6 +39,8 @@ class Sample:
         prompt: the text behind the chat template, special tokens among it. None of it is trained.
         prompt_tokens: how many tokens that is.
         reply: the reply's tokens; empty where it is still to be drawn.
+        completions: how many are drawn; 0 where the reply is given.
+        max_tokens: of each of those.
     """
 
     id: str
@@ -46,6 +48,8 @@ class Sample:
     prompt: str
     prompt_tokens: int
     reply: list[Token]
+    completions: int = 0
+    max_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +97,20 @@ def _samples(prepared: Prepared, example: Example) -> Iterator[Sample]:
     renderer = prepared.renderer
     prompt = renderer.prompt_tokens(example)
     text = renderer.decode(prompt, skip_special=False)
-    for which, reply in _replies(prepared, example):
-        tokens: list[Token] = []
-        if reply is not None:
-            completion = renderer.completion_tokens(reply)
-            # The mask is the datum's own: the weights that are sent.
-            weights = sft_datum(prompt, completion)["loss_inputs"]["weights"]["values"][-len(completion) :]
-            pieces = [renderer.decode([token], skip_special=False) for token in completion]
-            tokens = [Token(piece, bool(weight)) for piece, weight in zip(pieces, weights, strict=True)]
+    if ALGORITHMS[prepared.algorithm].rollouts:
+        room = prepared.context_tokens - len(prompt)
+        longest = max(0, min(prepared.config.sampling.max_tokens, room))
+        drawn = getattr(prepared.config, "group_size", 1)
+        yield Sample(example.id, "sampled", text, len(prompt), [], completions=drawn, max_tokens=longest)
+        return
+    names = ("chosen", "rejected") if prepared.algorithm == "dpo" else ("answer",)
+    for which, reply in zip(names, example.replies, strict=True):
+        completion = renderer.completion_tokens(reply)
+        # The mask is the datum's own: the weights that are sent.
+        weights = sft_datum(prompt, completion)["loss_inputs"]["weights"]["values"][-len(completion) :]
+        pieces = [renderer.decode([token], skip_special=False) for token in completion]
+        tokens = [Token(piece, bool(weight)) for piece, weight in zip(pieces, weights, strict=True)]
         yield Sample(example.id, which, text, len(prompt), tokens)
-
-
-def _replies(prepared: Prepared, example: Example) -> list[tuple[str, str | None]]:
-    if prepared.algorithm == "dpo":
-        return list(zip(("chosen", "rejected"), example.replies, strict=True))
-    return [("answer", example.answer)] if prepared.algorithm == "sft" else [("sampled", None)]
 
 
 def _as_replied(prepared: Prepared, example: Example) -> Completion:

@@ -18,12 +18,12 @@ def operation_spans(algorithm: str, config: FlowConfig, heldout: int) -> Spans:
     """The operations of a whole run by the wire's names; arguments as `planned_operations`."""
     most = planned_operations(algorithm, config, heldout)
     if not isinstance(config, DapoConfig):
-        return spans_of(_without_steps(algorithm, config, most), most, most)
+        return spans_of(+_without_steps(algorithm, config, most), most, most)
     once = config.model_copy(update={"resample": config.resample.model_copy(update={"max_operations": 0})})
     typical = planned_operations(algorithm, once, heldout)
     least = _without_steps(algorithm, config, typical)
     typical["sample"] += round(config.cycles * expected_draws(config))
-    return spans_of(least, typical, most)
+    return spans_of(+least, typical, most)
 
 
 def cycle_spans(algorithm: str, config: FlowConfig) -> Spans:
