@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from prefect.exceptions import CancelledRun
@@ -19,6 +20,7 @@ from flows.durable.stopping import stop_reason
 from flows.durable.termination import sigterm_is_heard
 from flows.evaluate import Measure, evaluate
 from flows.export import export
+from tasks.reward_range import reward_range
 
 C = TypeVar("C", bound=FlowConfig)
 
@@ -64,11 +66,17 @@ async def _train_blocks(
 ) -> Start:
     """Measure and train until the last block, or the one that a stop rule is met after; where the run then stands."""
     start = Start()
+    stops = partial(
+        stop_reason,
+        config.stop,
+        reward_range=reward_range(config.reward_terms()),
+        prices=config.stop.prices(config.budget.prices),
+    )
     await attempt.adopt_measurement(start, await evaluate(attempt, "before", start, measure))
     for block in attempt.blocks():
         outcome = await attempt.adopt(block, await train_block(attempt, block, config, start))
         start = outcome.end
-        attempt.stopped = stop_reason(config.stop, attempt.rows)
+        attempt.stopped = stops(attempt.rows)
         if attempt.stopped:
             get_run_logger().warning("stopped after cycle %d: %s", outcome.cycle + 1, attempt.stopped)
             break

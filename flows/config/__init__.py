@@ -18,7 +18,7 @@ from flows.config.group_relative import (
     RlooConfig,
     SapoConfig,
 )
-from flows.config.options import ApprovalConfig, KlConfig, ResampleConfig, StopConfig, TeacherConfig
+from flows.config.options import ApprovalConfig, KlConfig, ResampleConfig, TeacherConfig
 from flows.config.others import CustomConfig, SftConfig, TttConfig
 from flows.config.sections import (
     ConfigError,
@@ -31,6 +31,7 @@ from flows.config.sections import (
     SamplingConfig,
     Section,
 )
+from flows.config.stop import StopConfig
 from flows.config.two_runs import (
     DistillConfig,
     DpoConfig,
