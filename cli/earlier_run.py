@@ -107,7 +107,7 @@ class EarlierRun(ABC, Generic[C]):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing to go on with: it is finished, and was not stopped by a limit that is another now."""
+        """Whether there is nothing to go on with: it has finished, and has no other budget now than stopped it."""
         if self.summary is None:
             return False
         return stopped_by_budget(self.summary) is None or self.asked.budget == self.config.budget

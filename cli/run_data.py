@@ -123,8 +123,8 @@ class Endpoints:
 def run_data(kind: Kind, former: Path | None = None) -> Iterator[Path]:
     """A folder for a server of the run's own: a new one, or that of the attempt before.
 
-    It goes when the block ends well, unless its run has been stopped by its budget. After an error it stays if a run folder speaks of it, and where the server did not
-    come up, for its log to be read; otherwise there is nothing to go on with.
+    It goes when the block ends well, unless the run was stopped by its budget. After an error it stays if a run folder
+    speaks of it, and where the server did not come up, for its log to be read; else there is nothing to go on with.
     """
     folder = former or PROJECT_DATA / kind / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from cli.prefect_setup import flow_run_page
 from cli.run_data import stopped_by_budget
 from cli.terminal import sayer
 from flows.config.pipeline import PIPELINE
+from tasks.planned import planned_told
 from tasks.run_forecast import forecast_told
 
 BEST_WIDTH = 100
@@ -81,13 +82,15 @@ def _bill(summary: dict[str, Any]) -> Iterator[str]:
     tokens = ", ".join(f"{count:,} {kind}" for kind, count in summary.get("tokens", {}).items())
     sessions = "not known" if summary["open_sessions"] is None else summary["open_sessions"]
     yield f"Billed:    {operations} operations; tokens: {tokens}; open sessions: {sessions}"
+    if told := planned_told(summary):
+        yield f"Planned:   {told}"
     redone = summary.get("redone", {"operations": 0, "tokens": 0})
     if redone is None:
         yield "           + what was redone, if anything was: the endpoint could not be asked (docs/reliability.md)"
     elif redone["operations"] or redone["tokens"]:
         yield (
-            f"           + {redone['operations']:,} operations, {redone['tokens']:,} tokens of blocks that were begun and "
-            "not saved (docs/reliability.md)"
+            f"           + {redone['operations']:,} operations, {redone['tokens']:,} tokens of blocks that were begun "
+            "and not saved (docs/reliability.md)"
         )
 
 

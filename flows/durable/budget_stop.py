@@ -47,7 +47,7 @@ async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
 
 
 def account_of(attempt: Attempt) -> dict[str, Any] | None:
-    """For the summary: what is used of each limit, which one has stopped the run, what it left out. None without one."""
+    """For the summary: what is used of each limit, which has stopped the run, what it left out; None without any."""
     told = attempt.budget.told()
     return told and {**told, "left_out": list(_left_out(attempt)) if told["reached"] else []}
 

@@ -94,7 +94,7 @@ class Cycles:
         self._rows.append(row)
         shown = ", ".join(f"{key} {row[key]:.4g}" for key in (*LOGGED, "seconds/cycle") if key in row)
         get_run_logger().info("cycle %d of %d: %s", cycle.number + 1, attempt.config.cycles, shown)
-        emit("cycle", cycle=cycle.number, cycles=attempt.config.cycles, metrics=row)
+        emit("cycle", cycle=cycle.number, cycles=attempt.config.cycles, metrics=row, budget=attempt.budget.share)
 
     def outcome(self) -> BlockOutcome:
         """What the block leaves behind, once its state is saved."""
