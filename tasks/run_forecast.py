@@ -95,7 +95,7 @@ def forecast_told(forecast: Mapping[str, Any]) -> str:
 
 
 def _told(estimate: Mapping[str, float]) -> str:
-    return f"{estimate['value']:.3f} [{estimate['low']:.2f}, {estimate['high']:.2f}]"
+    return f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
 
 
 def _points(rows: Sequence[Row], lowest: float, highest: float) -> list[tuple[float, float]]:

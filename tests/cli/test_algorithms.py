@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from algorithms import ALGORITHMS, PROVIDER_LOSS_SUPPORT
+from algorithms.catalogue import profiles, references
 from cli.algorithm_numbers import NUMBERS, numbers
 from cli.algorithm_pages import docstring_parts, files, page
 from cli.algorithms import PAGES
 from cli.app import run_command
+from cli.cost_pages import costs_markdown
 from flows.config import CONFIGS
 
 
@@ -157,6 +159,29 @@ def test_docs_algorithms_is_made_from_the_code() -> None:
     stale = [path.name for path, text in made.items() if not path.is_file() or path.read_text() != text]
     assert stale == [], "regenerate them: make docs"
     assert {path.name for path in PAGES.iterdir()} == {path.name for path in made}
+
+
+def test_the_page_of_costs_is_made_from_the_catalogue_and_the_formulas() -> None:
+    made = costs_markdown()
+    assert (PAGES.parent / "costs.md").read_text() == made, "regenerate it: make docs"
+    assert [name for name in profiles() if f"**{name}**" not in made] == []
+    assert [one for one in references().values() if f": {one}\n" not in made] == []
+    assert [name for name in ALGORITHMS if f"algorithms/{name}.md" not in made] == ["sft", "custom"]
+    assert "| CISPO | 0.58 | 2.2 | 3,000 | 8,400 | 0.231 | 0.390 | 0.555 | 0.390 |" in made
+    assert "4P + 6P·R/D" in made
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cispo", "A 58%, B 2.2, Cmid 3,000 GB200 h = 8,400 H100 h"),
+        ("gspo", "By tinker-nomics, for GRPO, its family."),
+        ("ppo_critic", "| models in memory | policy, reference, critic, reward_model |"),
+        ("sft", "tinker-nomics has no row for it"),
+    ],
+)
+def test_a_page_says_what_its_algorithm_costs(name: str, said: str) -> None:
+    assert said in page(name).split("## Cost and memory")[1].split("\n## ")[0]
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "custom"])
