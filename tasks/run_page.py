@@ -8,6 +8,7 @@ from typing import Any
 from tasks.curve import Row, finite, image, line_chart_svg
 from tasks.glossary import explain
 from tasks.measured import gained, rows
+from tasks.planned import planned_markdown
 from tasks.run_forecast import RunForecast, forecast_told
 
 CHARTS = (
@@ -62,7 +63,7 @@ def run_report_markdown(
     """
     parts = [f"# {algorithm} · {name}"]
     if summary is not None:
-        parts += [_before_after(summary), _ending(summary)]
+        parts += [_before_after(summary), _ending(summary), planned_markdown(summary)]
     parts += _heldout_charts(evaluations)
     onward = None if forecast is None else forecast.onward()
     charts = {title: line_chart_svg(rows, keys=keys, title=title, onward=onward) for title, keys in CHARTS}

@@ -20,6 +20,7 @@ from flows.durable.budget_begin import open_budget, require_sense
 from flows.durable.children import end_cancelling_children
 from flows.durable.earlier import take_over
 from flows.durable.lost_states import revoke_lost_blocks
+from flows.durable.plan_kept import keep_plan
 from flows.durable.session_scope import SessionScope
 from flows.durable.slots import Slots
 from flows.durable.stopwatch import Stopwatch
@@ -60,6 +61,7 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         before = folder.read_config()
         with _writable(config):
             _record(inputs, folder, scope.attempt, before)
+            await keep_plan(inputs, folder)
         if goes_on:
             await end_cancelling_children(flow_run.id)
             await require_weights_left(client, inputs, await revoke_lost_blocks(client, folder))

@@ -13,6 +13,7 @@ from flows.durable.budget_stop import account_of
 from flows.durable.delivery import deliver
 from flows.durable.lineage import redone_in
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome
+from flows.durable.plan_kept import planned
 from flows.durable.summary import summarize
 from flows.durable.telling import warn
 from flows.durable.unchanged import remember_fingerprint
@@ -36,6 +37,7 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
         "attempt": scope.attempt,
         "stopped": attempt.stopped,
         "budget": account_of(attempt),
+        "planned": planned(attempt.folder),
         "state_id": attempt.chain[-1].state_id,
         "seconds": attempt.stopwatch.note(),
         "open_sessions": None if sessions is None else sum(session.status == "open" for session in sessions),
