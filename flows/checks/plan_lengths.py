@@ -31,11 +31,6 @@ class Lengths:
     completion: Span
     why: str
 
-    @property
-    def sequence(self) -> float:
-        """A prompt and a typical completion behind it."""
-        return self.prompt + self.completion.typical
-
 
 def lengths(prepared: Prepared, given: float | None = None) -> Lengths:
     """The lengths of a run.
@@ -49,8 +44,11 @@ def lengths(prepared: Prepared, given: float | None = None) -> Lengths:
     """
     examples = prepared.data.train[:LOOKED_AT]
     prompts = [len(prepared.renderer.prompt_tokens(one)) for one in examples]
+    sampling = prepared.config.sampling
+    if sampling.ignore_eos:
+        return Lengths(fmean(prompts), max(prompts), Span.exactly(float(sampling.max_tokens)), "sampling.ignore_eos")
     typical, why = _typical(prepared, examples, given)
-    most = max(typical, float(prepared.config.sampling.max_tokens))
+    most = max(typical, float(sampling.max_tokens))
     return Lengths(fmean(prompts), max(prompts), Span(min(1.0, typical), typical, most), why)
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 from flows.checks.prepared import Prepared
 from flows.config import OpsdConfig, SdpoConfig, TttConfig
 from tasks.examples import Example
-from tasks.feedback import SIBLING_INTRODUCTION
+from tasks.feedback import SIBLING_INTRODUCTION, verdict_to_come
 from tasks.prompt_templates import prompt_tokens_or_none
 from tasks.teacher_prompts import demonstration_prompt, feedback_prompt, field_text
 from tasks.ttt_prompts import start_prompt
@@ -21,9 +21,6 @@ Case = Literal["least", "typical", "most"]
 READ_AGAIN = {"least": 0, "typical": 1, "most": 3}
 """Tokens of a text that is tokenized again, for each that it was sampled as. U+FFFD, which stands for half a character,
 has three bytes."""
-
-SENTENCE = {"least": 0, "typical": 24, "most": 96}
-"""Tokens of what a verifier says of an attempt, beside what it has read there."""
 
 REWARD_TOKENS = {"least": 0, "typical": 0, "most": 12}
 """What an earlier solution scored, beyond the one digit that is counted."""
@@ -75,5 +72,7 @@ def _feedback(
         return SIBLING_INTRODUCTION, READ_AGAIN[case] * completion
     if source.kind == "function" and case == "most":
         return "", prepared.teacher_context_tokens
+    if case == "least":
+        return "", 0
     quoted = READ_AGAIN[case] * completion if case == "most" else 0
-    return (example.answer or "") if source.reveal else "", SENTENCE[case] + quoted
+    return verdict_to_come(source, example, longest=case == "most"), quoted
