@@ -79,7 +79,13 @@ class Forecast:
 
 
 def forecast(
-    compute: Sequence[float], rewards: Sequence[float], *, lowest: float = 0.0, highest: float = 1.0, seed: int = 0
+    compute: Sequence[float],
+    rewards: Sequence[float],
+    *,
+    lowest: float = 0.0,
+    highest: float = 1.0,
+    noise: float = 0.0,
+    seed: int = 0,
 ) -> Forecast:
     """Fit a curve.
 
@@ -88,6 +94,7 @@ def forecast(
         rewards: their mean rewards.
         lowest: the least a reward can be, which neither R0 nor A is below.
         highest: the most.
+        noise: a standard deviation that each reward has at least, even where all are alike.
         seed: of the posterior's draws.
 
     Raises:
@@ -97,7 +104,7 @@ def forecast(
     compute_T, rewards_T = np.asarray(compute, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
     _require(compute_T, rewards_T, lowest, highest)
     box = lowest, highest
-    curves_4N, weights_N = posterior(compute_T, rewards_T, box, np.random.default_rng(seed))
+    curves_4N, weights_N = posterior(compute_T, rewards_T, box, np.random.default_rng(seed), noise)
     return Forecast(compute_T, rewards_T, box, curves_4N, weights_N)
 
 

@@ -24,6 +24,10 @@ INTERVAL = 0.9
 PASSES = {"tokens/prefill": 1, "tokens/sampled": 1, "tokens/trained": 2}
 """Forward passes that a token of each kind is worth."""
 
+LEAST_NOISE = 0.01
+"""Of a cycle's mean reward, as a share of its range. Cycles that are all worth nothing look as if there were none, and
+would say for sure that nothing will ever come; the mean of a few hundred completions is never so sure."""
+
 MOST_POINTS = 256
 """Beyond so many cycles neighbours are put together: a thousand points take a tenth of a second a block."""
 
@@ -81,7 +85,9 @@ def run_forecast(rows: Sequence[Row], reward_range: Range | None) -> RunForecast
     points = _points(rows, *reward_range)
     if len(points) < FEWEST_POINTS:
         return None
-    fit = forecast(*zip(*points, strict=True), lowest=reward_range[0], highest=reward_range[1])
+    lowest, highest = reward_range
+    noise = LEAST_NOISE * (highest - lowest)
+    fit = forecast(*zip(*points, strict=True), lowest=lowest, highest=highest, noise=noise)
     return RunForecast(int(rows[-1]["cycle"]) + 1, _compute(rows)[-1], fit)
 
 

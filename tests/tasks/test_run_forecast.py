@@ -67,6 +67,14 @@ def test_thousands_of_cycles_are_put_together_to_points_of_the_same_curve() -> N
     assert found.as_json()["ceiling"]["value"] == pytest.approx(0.8, abs=0.02)
 
 
+def test_cycles_that_are_all_worth_nothing_do_not_say_for_sure_that_nothing_will_come() -> None:
+    worthless = [{**row, "reward_mean": 0.0} for row in rows_of(8)]
+    found = run_forecast(worthless, SHARE)
+    assert found is not None
+    assert found.gain.high > 0.03
+    assert found.fit.parameter("ceiling").high > 0.8
+
+
 @pytest.mark.parametrize(
     ("rows", "bounds"),
     [
