@@ -20,6 +20,7 @@ from prefect.runtime import flow_run as current_flow_run
 from prefect.states import Cancelled
 
 from flows.cancelling import heeds_cancel
+from flows.durable.budget_pause import until_the_budget_ends
 from flows.early_end import EarlyEnd
 from flows.hooks import close_sessions_of_flow_run, close_sessions_of_tree
 from flows.identity import known_as
@@ -134,7 +135,7 @@ def block_flow(name: str, run_name: str = "{block.label}") -> FlowDecorator:
             result_serializer="json",
             validate_parameters=False,
         )(_without_a_form(function))
-        made.fn = known_as(name, _ending_early(function))
+        made.fn = known_as(name, _ending_early(until_the_budget_ends(function)))
         return made
 
     return decorate

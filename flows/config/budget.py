@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -70,7 +71,7 @@ class BudgetConfig(Section):
                 raise ValueError(f"{name} needs project: the name that the runs it counts have in common")
         return self
 
-    def limits(self, names: dict[str, str]) -> dict[str, float]:
+    def limits(self, names: Iterable[str]) -> dict[str, float]:
         """Those of `names` that are set, by name."""
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from flows.config import BudgetConfig
 from flows.early_end import BudgetReachedError
 from tasks.prices import Prices
 from whitney.types import RunUsage, Usage
@@ -21,29 +22,33 @@ class Account:
 
     Args:
         name: what begins a limit's name when people are told of it: "budget".
-        limits: each limit's value, by name.
-        kinds: what each is a limit of: "operations", "tokens", "cost" or "minutes".
+        owner: the flow run whose labels say by how much a person has raised a limit.
+        config: the budget; what to do where a limit is reached.
+        kinds: of which of its limits this is the account, and what each is a limit of: `OF_THE_RUN`, say.
         spent: what was billed before.
         prices: of "cost"; None where nothing costs money.
         seconds: how long the run has been at work.
     """
 
-    __slots__ = ("_kinds", "_operations", "_seconds", "_tokens", "limits", "name", "prices")
+    __slots__ = ("_kinds", "_operations", "_prices", "_seconds", "_tokens", "config", "limits", "name", "owner")
 
     def __init__(
         self,
         name: str,
-        limits: Mapping[str, float],
+        owner: str,
+        config: BudgetConfig,
         kinds: Mapping[str, str],
-        spent: RunUsage,
         *,
+        spent: RunUsage,
         prices: Prices | None = None,
         seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.name = name
-        self.limits = dict(limits)
-        self.prices = prices
+        self.owner = owner
+        self.config = config
+        self.limits = config.limits(kinds)
         self._kinds = kinds
+        self._prices = prices
         self._seconds = seconds
         self.restart(spent)
 
@@ -65,7 +70,8 @@ class Account:
             after = self._amount(kind, Counter(operations), tokens)
             # Time cannot be kept in reserve: a run whose minutes are over ends.
             if after > limit * (1 + NOISE) or (kind == "minutes" and used >= limit):
-                raise BudgetReachedError(f"{self.name}.{field}", limit=limit, used=used, needed=after - used, what=what)
+                path = f"{self.name}.{field}"
+                raise BudgetReachedError(path, limit=limit, used=used, needed=after - used, what=what)
 
     def add(self, kind: str, most: Usage) -> None:
         """An operation is about to be posted, which may be billed for so much."""
@@ -82,7 +88,17 @@ class Account:
 
     def told(self) -> dict[str, dict[str, Any]]:
         """Every limit and what is used of it, for the summary."""
-        return {field: {"limit": limit, "used": round(self.used(field), 6)} for field, limit in self.limits.items()}
+        return {
+            f"{self.name}.{field}": {"limit": limit, "used": round(self.used(field), 6)}
+            for field, limit in self.limits.items()
+        }
+
+    def raise_limit(self, field: str, more: float) -> None:
+        """Raise a limit by so much; by 0: lift it."""
+        if more and field in self.limits:
+            self.limits[field] += more
+        else:
+            self.limits.pop(field, None)
 
     def _amount(self, kind: str, operations: Counter[str], tokens: Usage) -> float:
         """Of what a limit is of: what is used, and so much more."""
@@ -93,5 +109,5 @@ class Account:
         total: dict[str, int] = {name: self._tokens[name] + getattr(tokens, f"{name}_tokens") for name in TOKENS}
         if kind == "tokens":
             return sum(total.values())
-        assert self.prices is not None  # the configuration has it so
-        return self.prices.cost(self._operations + operations, total, self._seconds())
+        assert self._prices is not None  # the configuration has it so
+        return self._prices.cost(self._operations + operations, total, self._seconds())

@@ -48,6 +48,7 @@ class Attempt:
         "scope",
         "stopped",
         "stopwatch",
+        "suspends",
     )
 
     def __init__(
@@ -60,6 +61,7 @@ class Attempt:
         lock: FileLock,
         stopwatch: Stopwatch,
         budget: Budget,
+        suspends: bool,
     ) -> None:
         self.config = config = inputs.config
         self.inputs = inputs
@@ -77,6 +79,7 @@ class Attempt:
         rewards = reward_range(config.reward_terms())
         self.report = Report(inputs.algorithm, config.cycles, folder.path.name, rewards)
         self.stopwatch = stopwatch
+        self.suspends = suspends
 
     async def __aenter__(self) -> Self:
         return self

@@ -21,14 +21,14 @@ EXPORT, SAVE = "export_lora", "save_state"
 class Budget:
     """The accounts of one attempt: its own, a pipeline's, a project's month. Without one everything passes."""
 
-    __slots__ = ("_accounts", "_reserve", "_touched", "_warn_at", "_warned", "reached")
+    __slots__ = ("_accounts", "_reserve", "_touched", "_warned", "asks", "reached")
 
-    def __init__(self, accounts: Sequence[Account] = (), *, warn_at: float = 1.0) -> None:
+    def __init__(self, accounts: Sequence[Account] = ()) -> None:
         self._accounts = list(accounts)
-        self._warn_at = warn_at
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: set[str] = set()
         self._reserve = Counter({EXPORT: 1})
         self._touched = False
+        self.asks = True
         self.reached: BudgetReachedError | None = None
 
     def begin(self, what: str, needed: Mapping[str, int], *, saves: int = 0) -> None:
@@ -74,6 +74,22 @@ class Budget:
             account.settle(most, billed)
 
     @property
+    def pauses(self) -> bool:
+        """Whether a person is to be asked about the limit that was reached, and has not said no to it."""
+        return self.asks and self.reached is not None and self.account_of(self.reached).config.on_exceed == "pause"
+
+    def account_of(self, reached: BudgetReachedError) -> Account:
+        """Whose limit it is."""
+        return next(one for one in self._accounts if one.name == reached.account)
+
+    def reopen(self, more: float) -> None:
+        """Let operations through again, with so much more of the limit that was reached; 0: without it."""
+        assert self.reached is not None
+        self.account_of(self.reached).raise_limit(self.reached.field, more)
+        self._warned.discard(self.reached.path)
+        self.reached, self._touched = None, False
+
+    @property
     def interrupted(self) -> bool:
         """Whether the gate has closed in the middle of something, with operations of it posted."""
         return self.reached is not None and self._touched
@@ -87,8 +103,8 @@ class Budget:
         """What is used of each limit, for the summary; None without a limit."""
         if not self._accounts:
             return None
-        used = {f"{one.name}.{field}": row for one in self._accounts for field, row in one.told().items()}
-        return {"used": used, "reached": self.reached.field if self.reached else None}
+        used = {path: row for one in self._accounts for path, row in one.told().items()}
+        return {"used": used, "reached": self.reached.path if self.reached else None}
 
     def _require(self, operations: Mapping[str, int], most: Usage, what: str) -> None:
         """So much, and what is kept in reserve."""
@@ -103,10 +119,10 @@ class Budget:
 
     def _warn(self) -> None:
         for account, field, share in self._shares():
-            if share >= self._warn_at and (account.name, field) not in self._warned:
-                self._warned.add((account.name, field))
-                limit = account.limits[field]
-                warn(f"{share:.0%} of {account.name}.{field} = {limit:,.10g} is used ({account.used(field):,.10g})")
+            path = f"{account.name}.{field}"
+            if share >= account.config.warn_at and path not in self._warned:
+                self._warned.add(path)
+                warn(f"{share:.0%} of {path} = {account.limits[field]:,.10g} is used ({account.used(field):,.10g})")
 
     def _shares(self) -> list[tuple[Account, str, float]]:
         return [(one, field, one.used(field) / limit) for one in self._accounts for field, limit in one.limits.items()]

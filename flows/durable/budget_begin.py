@@ -12,6 +12,7 @@ from flows.config import BudgetConfig, ConfigError
 from flows.config.budget import OF_THE_RUN
 from flows.durable.account import Account
 from flows.durable.budget import Budget
+from flows.durable.budget_labels import raised
 from tasks.lineage import summed
 from tasks.prices import Prices, read_prices
 from whitney.client import WhitneyClient
@@ -56,11 +57,21 @@ async def open_budget(
         WhitneyError: the endpoint does not say what was billed: what cannot be counted is not begun.
     """
     accounts = list(WHOLE.get(()))
-    if limits := config.limits(OF_THE_RUN):
+    if config.limits(OF_THE_RUN):
         spent = billed(await client.list_sessions(label=(FLOW_RUN, flow_run_id)))
-        prices = await asyncio.to_thread(_prices, config)
-        accounts.insert(0, Account("budget", limits, OF_THE_RUN, spent, prices=prices, seconds=seconds))
-    return Budget(accounts, warn_at=config.warn_at)
+        accounts.insert(0, await open_account("budget", flow_run_id, config, spent, seconds))
+    return Budget(accounts)
+
+
+async def open_account(
+    name: str, flow_run_id: str, config: BudgetConfig, spent: RunUsage, seconds: Callable[[], float]
+) -> Account:
+    """The account of a run's own limits, or of a pipeline's, with what a person has raised them by."""
+    prices = await asyncio.to_thread(_prices, config)
+    account = Account(name, flow_run_id, config, OF_THE_RUN, spent=spent, prices=prices, seconds=seconds)
+    for field, more in await raised(flow_run_id, account.limits):
+        account.raise_limit(field, more)
+    return account
 
 
 def billed(sessions: Iterable[Session]) -> RunUsage:

@@ -12,6 +12,7 @@ from prefect.runtime import flow_run
 from prefect.states import Crashed
 
 from flows.durable.attempt import Attempt
+from flows.durable.budget_pause import suspend
 from flows.durable.children import completed_children
 from flows.durable.outcome import ExportOutcome, Start
 
@@ -29,10 +30,12 @@ async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
 
     Raises:
         NothingSavedError: no block is saved yet.
+        Pause: Prefect's own: a person is asked first.
     """
     reached = attempt.budget.reached
     if reached is None:
         raise ended
+    await suspend(attempt)
     if attempt.budget.interrupted:
         # The run stands in the middle of a block: what is exported is restored from the state before it.
         await attempt.scope.start_over()
