@@ -1,4 +1,4 @@
-"""A person is asked for more budget, with nothing held; with their yes the run ends as one that had it from the start."""
+"""A person is asked for more budget, with nothing held; after a yes the run ends as one that had it from the start."""
 
 from __future__ import annotations
 
