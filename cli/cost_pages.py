@@ -57,7 +57,8 @@ keys.
 `[stop] min_gain_per_1000_operations` ends a run once as much compute again would gain less mean reward than that per
 1,000 billed operations; `min_gain_per_cost` the same per unit of money, by the file `budget.prices`. It is the upper
 end of the interval that must be too little: what is flat may be a plateau or a foot, and a run that has only begun to
-learn is not to be ended by a guess. The verdict is made of the metrics alone, so a Retry comes to the same."""
+learn is not to be ended by a guess. The verdict is made of the metrics alone, and of the prices, so a Retry comes to
+the same."""
 
 
 def section(name: str) -> list[str]:
