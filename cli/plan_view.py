@@ -12,7 +12,8 @@ from rich.text import Text
 
 from cli.plan_numbers import Row, bytes_told, rows
 from flows.checks.plan import Plan
-from flows.checks.plan_samples import Gold, Sample
+from flows.checks.plan_gold import Gold
+from flows.checks.plan_samples import Sample
 
 PROMPT_SHOWN = 240
 """Characters of a prompt that are shown; of a longer one the middle is left out."""

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pydantic import SecretStr
 
 from algorithms.gpus import Gpu
-from algorithms.spans import Span, added
+from flows.checks.plan_gold import gold
 from flows.checks.plan_lengths import lengths
 from flows.checks.plan_models import Models, all_of, models_of
 from flows.checks.plan_notes import budget_notes, notes
-from flows.checks.plan_rates import Bill, Rates
+from flows.checks.plan_rates import Rates
 from flows.checks.plan_record import Plan
-from flows.checks.plan_samples import gold, samples
+from flows.checks.plan_samples import samples
 from flows.checks.plan_tokens import tokens_of
 from flows.checks.planned_spans import cycle_spans, operation_spans
 from flows.checks.prepared import Prepared
@@ -91,15 +91,5 @@ def _plan(prepared: Prepared, rates: Rates, typical_tokens: float | None) -> Pla
         cycles=config.cycles,
         per_cycle=mean,
         models=held,
-        notes=[*said, *budget_notes(config.budget, _limited(whole))],
+        notes=[*said, *budget_notes(config.budget, whole.limited)],
     )
-
-
-def _limited(whole: Bill) -> dict[str, Span | None]:
-    """What a `[budget]` limits, by the name of its limit."""
-    return {
-        "max_operations": added(whole.operations.values()),
-        "max_tokens": added(whole.tokens.values()),
-        "max_cost": whole.cost,
-        "max_minutes": whole.seconds / 60 if whole.seconds else None,
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from algorithms.gpus import Gpu
-from algorithms.spans import Span, Spans
+from algorithms.spans import Span, Spans, added
 from tasks.prices import Prices
 
 UTILIZATION = 0.4
@@ -29,6 +29,16 @@ class Bill:
     flops: Span | None
     seconds: Span | None
     cost: Span | None
+
+    @property
+    def limited(self) -> dict[str, Span | None]:
+        """What a `[budget]` limits, by the name of its limit."""
+        return {
+            "max_operations": added(self.operations.values()),
+            "max_tokens": added(self.tokens.values()),
+            "max_cost": self.cost,
+            "max_minutes": self.seconds / 60 if self.seconds else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)

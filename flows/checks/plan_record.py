@@ -10,8 +10,9 @@ from pydantic import TypeAdapter
 
 from algorithms.memory import Memory
 from algorithms.spans import Span, Spans, added, summed
+from flows.checks.plan_gold import Gold
 from flows.checks.plan_rates import Bill
-from flows.checks.plan_samples import Gold, Sample
+from flows.checks.plan_samples import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,24 +1,16 @@
-"""What one wants to see before paying: how examples look to the model, and what rewards say of the right answers."""
+"""How examples look to the model: the text behind the chat template, and which of its tokens are trained."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import fmean
-
-from pydantic import SecretStr
 
 from algorithms import ALGORITHMS, sft_datum
 from flows.checks.prepared import Prepared
 from flows.config import TttConfig
-from tasks import rewards
-from tasks.completion import Completion
 from tasks.examples import Example
-from tasks.rewards import RewardPool
 
 SHOWN = 3
-SCORED = 64
-"""Answers that are scored: enough to tell a reward that fits the data from one that does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +44,6 @@ class Sample:
     max_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Gold:
-    """The data's own answers, scored as if the model had given them.
-
-    Args:
-        answers: how many were scored.
-        mean: reward of those that have one; None where none has.
-        unscored: those that have none.
-        why: the reasons, and how often.
-    """
-
-    answers: int
-    mean: float | None
-    unscored: int
-    why: str
-
-
 def samples(prepared: Prepared) -> list[Sample]:
     """The first examples that are trained on, in the run's own order; of DPO both replies of each."""
     config, train = prepared.config, prepared.data.train
@@ -77,20 +52,6 @@ def samples(prepared: Prepared) -> list[Sample]:
     else:
         examples = [prepared.example_at(place) for place in range(min(SHOWN, len(train)))]
     return [sample for example in examples for sample in _samples(prepared, example)]
-
-
-async def gold(prepared: Prepared, keys: Sequence[SecretStr] = ()) -> Gold | None:
-    """What the rewards make of the right answers; None where there is no reward, or no answer.
-
-    `keys` are taken out of what a reward function says.
-    """
-    answered = [one for one in prepared.data.train if one.answer is not None][:SCORED]
-    if not (answered and prepared.rewards):
-        return None
-    async with RewardPool(timeout_s=prepared.config.reward_timeout_s, keys=keys) as pool:
-        scores = await rewards.score([_as_replied(prepared, one) for one in answered], prepared.rewards, pool=pool)
-    found = [score for score in scores.total if score is not None]
-    return Gold(len(answered), fmean(found) if found else None, len(answered) - len(found), scores.failures.told())
 
 
 def _samples(prepared: Prepared, example: Example) -> Iterator[Sample]:
@@ -111,9 +72,3 @@ def _samples(prepared: Prepared, example: Example) -> Iterator[Sample]:
         pieces = [renderer.decode([token], skip_special=False) for token in completion]
         tokens = [Token(piece, bool(weight)) for piece, weight in zip(pieces, weights, strict=True)]
         yield Sample(example.id, which, text, len(prompt), tokens)
-
-
-def _as_replied(prepared: Prepared, example: Example) -> Completion:
-    answer = example.answer or ""
-    count = len(prepared.renderer.completion_tokens(answer))
-    return Completion(prompt=example.messages, text=answer, token_count=count, finished=True, example=example)

@@ -48,9 +48,11 @@ def frozen_prompt(prepared: Prepared, example: Example, prompt: float, completio
     return len(around) + READ_AGAIN[case] * completion + open_tokens
 
 
-def starting_prompt(prepared: Prepared, example: Example, completion: float, case: Case) -> float:
-    """Tokens of what a group is drawn from once there are solutions: of TTT typically one of them to improve on."""
-    bare = len(prepared.renderer.prompt_tokens(example))
+def starting_prompt(prepared: Prepared, example: Example, bare: int, completion: float, case: Case) -> float:
+    """Tokens of what a group is drawn from once there are solutions: of TTT typically one of them to improve on.
+
+    `bare` are those of the example alone; the other arguments are `frozen_prompt`'s.
+    """
     config = prepared.config
     if not isinstance(config, TttConfig) or not config.reuse or case == "least":
         return bare

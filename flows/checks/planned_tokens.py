@@ -13,7 +13,8 @@ from functools import reduce
 from operator import add
 
 from flows.checks.planned import planned_measurements
-from flows.checks.planned_example import NOTHING, Tokens, measured_once, trained_once
+from flows.checks.planned_cost import NOTHING, Tokens
+from flows.checks.planned_example import Costs
 from flows.checks.planned_prompts import Case
 from flows.checks.prepared import Prepared
 from flows.config import TttConfig
@@ -30,26 +31,26 @@ class Counted:
 
 def planned_tokens(prepared: Prepared, *, completion_tokens: float) -> dict[str, float]:
     """Tokens of a whole run, measurements included, by the ledger's words; arguments as `count`."""
-    counted = count(prepared, completion_tokens=completion_tokens)
+    counted = count(Costs(prepared), completion_tokens=completion_tokens)
     tokens = counted.cycles + counted.measurements
     return {"prefill": tokens.prefill, "sampled": tokens.sampled, "trained": tokens.trained}
 
 
-def count(prepared: Prepared, *, completion_tokens: float, resampled: float = 0.0, case: Case = "typical") -> Counted:
+def count(costs: Costs, *, completion_tokens: float, resampled: float = 0.0, case: Case = "typical") -> Counted:
     """The tokens of a run.
 
     Args:
-        prepared: its checked inputs.
+        costs: of its examples.
         completion_tokens: of every completion; capped at `sampling.max_tokens`, and at the context its prompt leaves.
         resampled: further `sample` operations a cycle.
         case: how much what is not known is taken to be.
     """
-    uses = _uses(prepared, case)
-    costs = [(trained_once(prepared, example, completion_tokens, how), times) for example, times, how in uses]
-    again = _drawn_again(costs, resampled * prepared.config.cycles, case)
+    prepared = costs.prepared
+    uses = [(costs.trained(one, completion_tokens, how), times) for one, times, how in _uses(prepared, case)]
+    again = _drawn_again(uses, resampled * prepared.config.cycles, case)
     measurements = planned_measurements(prepared.config, len(prepared.heldout))
-    measured = (measured_once(prepared, one, completion_tokens) for one in prepared.heldout if measurements)
-    return Counted(_total(cost * times for cost, times in costs) + again, _total(measured) * measurements)
+    measured = (costs.measured(one, completion_tokens) for one in prepared.heldout if measurements)
+    return Counted(_total(cost * times for cost, times in uses) + again, _total(measured) * measurements)
 
 
 def _uses(prepared: Prepared, case: Case) -> Iterator[tuple[Example, int, Case]]:
