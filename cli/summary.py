@@ -38,6 +38,7 @@ def summary_lines(summary: dict[str, Any]) -> Iterator[str]:
     """
     if summary.get("algorithm") == PIPELINE:
         yield from ("", *outcome_lines(summary["stages"]), *gate_lines(summary["stages"]))
+        yield from _stopped(summary)
     else:
         yield from _learned(summary)
     yield from _bill(summary)
@@ -55,9 +56,7 @@ def _learned(summary: dict[str, Any]) -> Iterator[str]:
             "Warning: no optimizer step was taken; the adapter is the initial one. Why: zero_signal_fraction, "
             "dropped/… and skipped/… in metrics.jsonl"
         )
-    if summary.get("stopped"):
-        yield f"Stopped early: {summary['stopped']}"
-        yield from _how_to_go_on(summary)
+    yield from _stopped(summary)
     if best := best_solution(Path(summary["run_folder"])):
         yield best
     for when in ("before", "after"):
@@ -69,8 +68,10 @@ def _learned(summary: dict[str, Any]) -> Iterator[str]:
         yield f"Forecast:  {forecast_told(forecast)}"
 
 
-def _how_to_go_on(summary: dict[str, Any]) -> Iterator[str]:
-    """Of a run that its budget has stopped: what was left out, and how it is made up for."""
+def _stopped(summary: dict[str, Any]) -> Iterator[str]:
+    """Of a run that has stopped early: why; where it was its budget, what was left out and how it is made up for."""
+    if summary.get("stopped"):
+        yield f"Stopped early: {summary['stopped']}"
     if limit := stopped_by_budget(summary):
         yield f"Left out:  {', '.join(summary['budget'].get('left_out', [])) or 'nothing'}"
         yield f"To go on:  whitney run --resume {shlex.quote(summary['run_folder'])} --set {limit}=MORE"

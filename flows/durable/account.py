@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flows.config import BudgetConfig
+from flows.config.budget import OF_THE_MONTH
 from flows.early_end import BudgetReachedError
 from tasks.prices import Prices
 from whitney.types import RunUsage, Usage
@@ -51,6 +52,11 @@ class Account:
         self._prices = prices
         self._seconds = seconds
         self.restart(spent)
+
+    @property
+    def of_the_month(self) -> bool:
+        """Whether it is shared with other runs, which post at the same time."""
+        return self._kinds is OF_THE_MONTH
 
     def restart(self, spent: RunUsage) -> None:
         """Count from what the endpoint says."""

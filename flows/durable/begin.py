@@ -16,7 +16,7 @@ from flows.checks.prepared import Prepared
 from flows.config import ConfigError, FlowConfig
 from flows.durable.approval import approve
 from flows.durable.attempt import Attempt
-from flows.durable.budget_begin import open_budget, require_sense
+from flows.durable.budget_begin import open_budget, project_of_pipeline, require_sense
 from flows.durable.budget_pause import read_answer
 from flows.durable.children import end_cancelling_children
 from flows.durable.earlier import take_over
@@ -71,6 +71,7 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         stopwatch = Stopwatch(folder, scope.create_key)
         budget = await open_budget(config.budget, client, scope.flow_run_id, stopwatch.read)
         budget.asks = may_ask
+        scope.project = config.budget.project or project_of_pipeline()
         _announce(inputs, folder)
         held.pop_all()  # they are the attempt's now
         return Attempt(

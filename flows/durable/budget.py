@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flows.durable.account import FREE, Account
+from flows.durable.budget_month import look_again
 from flows.durable.telling import warn
 from flows.early_end import BudgetReachedError
+from whitney.client import WhitneyClient
 from whitney.types import Usage
 
 EXPORT, SAVE = "export_lora", "save_state"
@@ -72,6 +74,11 @@ class Budget:
         """An operation has ended."""
         for account in self._accounts:
             account.settle(most, billed)
+
+    async def look_again(self, client: WhitneyClient) -> None:
+        """Ask the endpoint again for what is shared with other runs."""
+        for account in self._accounts:
+            await look_again(account, client)
 
     @property
     def pauses(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from typing import NamedTuple
 
 from flows.checks.planned_parts import least_useful
 from flows.checks.prepared import Prepared
@@ -13,13 +14,23 @@ from flows.config.budget import OF_THE_RUN
 from flows.durable.account import Account
 from flows.durable.budget import Budget
 from flows.durable.budget_labels import raised
+from flows.durable.budget_month import open_month
 from tasks.lineage import summed
 from tasks.prices import Prices, read_prices
 from whitney.client import WhitneyClient
 from whitney.labels import FLOW_RUN
 from whitney.types import RunUsage, Session
 
-WHOLE: ContextVar[tuple[Account, ...]] = ContextVar("accounts of the pipeline that a training flow is a stage of")
+
+class Whole(NamedTuple):
+    """What a stage has of its pipeline."""
+
+    accounts: tuple[Account, ...] = ()
+    project: str | None = None
+
+
+WHOLE: ContextVar[Whole] = ContextVar("budget of the pipeline that a training flow is a stage of")
+ALONE = Whole()
 
 
 def require_sense(inputs: Prepared, *, goes_on: bool) -> None:
@@ -56,10 +67,12 @@ async def open_budget(
     Raises:
         WhitneyError: the endpoint does not say what was billed: what cannot be counted is not begun.
     """
-    accounts = list(WHOLE.get(()))
+    accounts = list(WHOLE.get(ALONE).accounts)
     if config.limits(OF_THE_RUN):
         spent = billed(await client.list_sessions(label=(FLOW_RUN, flow_run_id)))
         accounts.insert(0, await open_account("budget", flow_run_id, config, spent, seconds))
+    if month := await open_month("budget", flow_run_id, config, client):
+        accounts.insert(0, month)
     return Budget(accounts)
 
 
@@ -72,6 +85,11 @@ async def open_account(
     for field, more in await raised(flow_run_id, account.limits):
         account.raise_limit(field, more)
     return account
+
+
+def project_of_pipeline() -> str | None:
+    """The project of the pipeline that this is a stage of."""
+    return WHOLE.get(ALONE).project
 
 
 def billed(sessions: Iterable[Session]) -> RunUsage:

@@ -10,12 +10,13 @@ from flows.durable.outcome import Block
 from flows.durable.session_scope import POLICY
 
 
-def begin_block(attempt: Attempt, block: Block) -> None:
+async def begin_block(attempt: Attempt, block: Block) -> None:
     """Make sure that a block fits.
 
     Raises:
         BudgetReachedError: it does not.
     """
+    await attempt.budget.look_again(attempt.client)
     needed = planned_block(attempt.inputs.algorithm, attempt.config, block.cycles)
     saves = needed.pop(SAVE)
     attempt.budget.begin(block.label, _still_to_take(attempt, needed, frozen=True), saves=saves)

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from prefect.exceptions import CancelledRun
 from pydantic import Field
 
+from flows.durable.account import Account
 from flows.durable.attempt import Attempt
 from flows.durable.budget_labels import Asked, asked, note_asked, note_raised
 from flows.durable.children import reopen_child
@@ -72,7 +73,7 @@ async def suspend(attempt: Attempt) -> None:
     question = _question(attempt, reached)
     await note_asked(attempt.scope.flow_run_id, question)
     await reopen_child(attempt.scope.flow_run_id, str(reached))
-    await _ask(question)
+    await ask_for_more(question)
 
 
 async def read_answer(flow_run_id: str) -> bool:
@@ -84,7 +85,7 @@ async def read_answer(flow_run_id: str) -> bool:
     question = await asked(flow_run_id)
     if question is None:
         return True
-    more = await _ask(question)
+    more = await ask_for_more(question)
     if more is not None:
         await note_raised(flow_run_id, question.path.rpartition(".")[2], more)
     await note_asked(flow_run_id, None)
@@ -92,7 +93,7 @@ async def read_answer(flow_run_id: str) -> bool:
 
 
 async def _settle(attempt: Attempt, reached: BudgetReachedError) -> bool:
-    more = await _ask(_question(attempt, reached))
+    more = await ask_for_more(_question(attempt, reached))
     if more is None:
         attempt.budget.asks = False
         return False
@@ -102,7 +103,7 @@ async def _settle(attempt: Attempt, reached: BudgetReachedError) -> bool:
     return True
 
 
-async def _ask(question: Asked) -> float | None:
+async def ask_for_more(question: Asked) -> float | None:
     """By how much a limit may be raised, 0 where it is lifted; None after a no."""
     key = artifact_key(f"{question.path} {question.limit:.10g}")  # small letters, digits and dashes, as Prefect wants
     why = f"{question.path} = {question.limit:,.10g} is reached"
@@ -116,14 +117,17 @@ async def _ask(question: Asked) -> float | None:
 
 
 def _question(attempt: Attempt, reached: BudgetReachedError) -> Asked:
-    """What a person has to know, with what the rest of the run may cost, as the cycles so far did."""
-    trained, cycles = len(attempt.rows), attempt.config.cycles
-    rest = reached.used * (cycles - trained) / trained if trained else reached.limit
+    account = attempt.budget.account_of(reached)
+    return question_about(reached, account, len(attempt.rows), attempt.config.cycles, "cycles")
+
+
+def question_about(reached: BudgetReachedError, account: Account, done: int, of: int, parts: str) -> Asked:
+    """What a person has to know: how far the run is, and what its rest may cost, going by the parts that are done."""
+    rest = reached.used * (of - done) / done if done else reached.limit
     more = max(ceil(reached.used + rest - reached.limit), ceil(reached.needed))
-    saved = f"{trained} of {cycles} cycles are trained and saved" if trained else "nothing is saved yet"
+    saved = f"{done} of {of} {parts} are trained and saved" if done else "nothing is saved yet"
     text = (
         f"**{reached.path} is reached.** No session is open, nothing is billed while you think.\n\n- {reached}\n"
         f"- {saved}\n- about {more:,} more than {reached.limit:,.10g} would bring it to its end: `more` below\n"
     )
-    timeout_s = attempt.budget.account_of(reached).config.timeout_s
-    return Asked(reached.path, reached.limit, float(more), timeout_s, text)
+    return Asked(reached.path, reached.limit, float(more), account.config.timeout_s, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
@@ -12,9 +13,11 @@ from prefect.runtime import flow_run
 from prefect.states import Crashed
 
 from flows.durable.attempt import Attempt
+from flows.durable.budget_begin import ALONE, WHOLE
 from flows.durable.budget_pause import suspend
 from flows.durable.children import completed_children
 from flows.durable.outcome import ExportOutcome, Start
+from whitney.labels import STOPPED_WITH_PIPELINE
 
 
 class NothingSavedError(RuntimeError):
@@ -61,6 +64,17 @@ def _left_out(attempt: Attempt) -> Iterator[str]:
         yield f"cycle {config.cycles}" if trained + 1 == config.cycles else f"cycles {trained + 1} to {config.cycles}"
     if config.evaluation.enabled and attempt.inputs.heldout:
         yield "the measurement after"
+
+
+async def note_stop(attempt: Attempt) -> None:
+    """Tell the pipeline's next attempt of a stage that its limits have stopped: it is Completed, and not finished."""
+    shared = {account.name for account in WHOLE.get(ALONE).accounts}
+    if not shared:
+        return
+    reached = attempt.budget.reached
+    stopped = "yes" if reached is not None and reached.account in shared else "no"
+    async with get_client() as api:
+        await api.update_flow_run_labels(UUID(attempt.scope.flow_run_id), {STOPPED_WITH_PIPELINE: stopped})
 
 
 async def revoke_earlier_export(start: Start) -> None:

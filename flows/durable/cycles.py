@@ -64,7 +64,7 @@ class Cycles:
         Raises:
             BudgetReachedError: the budget does not allow a whole block, so nothing of it is begun.
         """
-        begin_block(attempt, block)
+        await begin_block(attempt, block)
         return cls(attempt, await attempt.policy(start), block, start)
 
     def __iter__(self) -> Iterator[Cycle]:

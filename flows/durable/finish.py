@@ -9,7 +9,7 @@ from prefect.logging import get_run_logger
 
 from flows.checks.drift import fingerprint
 from flows.durable.attempt import Attempt
-from flows.durable.budget_stop import account_of
+from flows.durable.budget_stop import account_of, note_stop
 from flows.durable.delivery import deliver
 from flows.durable.lineage import redone_in
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome
@@ -53,6 +53,7 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
     await deliver(attempt, adapter, summary)
     attempt.folder.write_summary(summary)
     await attempt.report.publish(summary, attempt.rows)
+    await note_stop(attempt)
     if attempt.budget.reached is None:  # else there is something left to do
         await remember_fingerprint(fingerprint(attempt.folder.read_config()))
     emit("finished", **summary)

@@ -23,7 +23,7 @@ from tasks.run import Meter, Run
 from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
 from whitney.client import WhitneyClient
 from whitney.heartbeat import beat
-from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN, SLOTS
+from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, PROJECT, ROOT_ATTEMPT, ROOT_FLOW_RUN, SLOTS
 
 POLICY = "policy"
 
@@ -42,6 +42,7 @@ class SessionScope:
         "create_key",
         "flow_run_id",
         "meter",
+        "project",
         "root_id",
         "runs",
     )
@@ -59,6 +60,7 @@ class SessionScope:
         # Names what this process creates: asked for twice, it is still one. Not the attempt's alone: a run that was
         # suspended and resumed is the same attempt in another process, and must not be handed a session that is closed.
         self.create_key = f"{flow_run_id}:{attempt}:{secrets.token_hex(4)}"
+        self.project: str | None = None
         self.runs: dict[str, Run] = {}
         self.meter = Meter()
 
@@ -85,6 +87,7 @@ class SessionScope:
             ATTEMPT: str(self.attempt),
             ROOT_ATTEMPT: str(await self._root_attempt()),
             CREATE_KEY: self._session_key,
+            **({PROJECT: self.project} if self.project else {}),
             **({SLOTS: lease} if (lease := self._slots.lease) else {}),
         }
         self._requested = True
