@@ -12,7 +12,7 @@ from algorithms.gpus import Gpu
 from flows.checks.plan_gold import gold
 from flows.checks.plan_lengths import lengths
 from flows.checks.plan_models import Models, all_of, models_of
-from flows.checks.plan_notes import budget_notes, notes
+from flows.checks.plan_notes import budget_notes, formula_notes, notes
 from flows.checks.plan_rates import Rates
 from flows.checks.plan_record import Plan
 from flows.checks.plan_samples import samples
@@ -64,6 +64,7 @@ def _plan(prepared: Prepared, rates: Rates, typical_tokens: float | None) -> Pla
     models: Models | None = None
     try:
         models = models_of(prepared)
+        said += formula_notes(rates.told)
     except ValueError as error:
         said.append(f"No FLOPs and no memory: {error}.")
     tokens, cycles = tokens_of(prepared, length)

@@ -37,6 +37,20 @@ def notes(prepared: Prepared, length: Lengths) -> Iterator[str]:
         yield f"{profile.name}: {profile.notes}"
 
 
+def formula_notes(gpus: str | None) -> Iterator[str]:
+    """How FLOPs, memory and time are reckoned; `gpus` are those that time is reckoned on."""
+    yield (
+        "FLOPs: 2P for a token that is read or sampled, 4P + 6P·R/D for one that is trained, since the frozen weights "
+        "pass the gradient on; and attention over the context (docs/costs.md)."
+    )
+    yield (
+        "Memory: weights in bfloat16; keys and values of a cycle's completions all at once, activations of one "
+        "sequence, each at its longest."
+    )
+    if gpus:
+        yield f"Time: FLOPs on {gpus}. Rewards, network and queues come on top."
+
+
 def budget_notes(budget: BudgetConfig, planned: Mapping[str, Span | None]) -> Iterator[str]:
     """Limits that the plan comes to; `planned` has what they limit, by the limit's name."""
     for name, limit in budget.limits(OF_THE_RUN).items():

@@ -206,6 +206,16 @@ def test_the_price_file_that_init_writes_prices_nothing_until_it_is_filled_in(
     assert plan["seconds"]["most"] > 0
 
 
+def test_the_readme_shows_what_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    readme = (ROOT / "README.md").read_text().split("\n## Before you spend\n")[1]
+    command = next(line for line in readme.splitlines() if line.startswith("whitney plan "))
+    assert run_command(["init", "grpo", "mine.toml"]) == 0
+    assert run_command(command.split()[1:]) == 0
+    shown = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert readme.split("\n```\n")[2] in shown
+
+
 def test_the_published_schema_is_the_one_that_is_printed() -> None:
     published = (ROOT / "docs" / "plan.schema.json").read_text()
     assert json.loads(published) == plan_schema(), "regenerate it: make docs"
