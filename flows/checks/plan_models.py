@@ -10,6 +10,7 @@ from algorithms.costs import TokenCounts, flops
 from algorithms.memory import BF16, LORA_BYTES, Memory, activation_bytes, kv_cache_bytes, lora_memory
 from algorithms.model_specs import ModelSpec
 from algorithms.spans import Span
+from flows.checks.local_memory import local_memory
 from flows.checks.model_size import spec_of
 from flows.checks.plan_lengths import Lengths
 from flows.checks.plan_tokens import TokenSpans
@@ -39,13 +40,15 @@ class Models:
         return Span(*values)
 
     def memory(self, prepared: Prepared, length: Lengths) -> dict[str, Memory]:
-        """Bytes by "provider/model", with weights in bfloat16.
+        """Bytes by "provider/model", with weights in bfloat16; of our own engine, by what its process really holds.
 
         As many keys and values as if a cycle's completions were all held at once, each at its longest; activations of
         one sequence at its longest. A reference, or a teacher that is the same model, has no weights of its own: it is
         the base without the adapter, or with another.
         """
         config = prepared.config
+        if config.model.provider == "local" and not self.teacher:
+            return {f"local/{config.model.name}": local_memory(prepared, self.policy, length)}
         rows = getattr(config, "groups_per_cycle", 0) * getattr(config, "group_size", 0)
         longest = length.longest_prompt + length.completion.most
         held = getattr(config, "groups_per_cycle", 0) * length.prompt + rows * length.completion.most
