@@ -61,7 +61,7 @@ def _memory(plan: Plan) -> Table:
     """What each model holds, and all of them."""
     table = plain_table()
     table.add_column("memory", overflow="fold")
-    for title in ("weights", "adapter", "keys, values", "activations", "all"):
+    for title in ("weights", "adapter", "KV", "activations", "all"):
         table.add_column(title, justify="right", no_wrap=True)
     for name, held in plan.models.items():
         parts = (held.weights, held.adapter_and_optimizer, held.kv_cache, held.activations, held.total)
