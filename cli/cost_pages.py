@@ -145,6 +145,8 @@ def _memory() -> Iterator[str]:
     yield ""
     yield "A reference that is the policy's base without its adapter takes no memory of its own. Keys and values of a"
     yield "token: 2 · layers · KV heads · head size · 2 bytes. Activations: `algorithms/memory.py`."
+    yield "What the gateway's own engine holds on a CPU: `flows/checks/local_memory.py`, beside a real process in"
+    yield "`python -m benchmarks.plan`."
 
 
 def _references() -> Iterator[str]:

@@ -64,7 +64,7 @@ def _plan(prepared: Prepared, rates: Rates, typical_tokens: float | None) -> Pla
     models: Models | None = None
     try:
         models = models_of(prepared)
-        said += formula_notes(rates.told)
+        said += formula_notes(rates.told, own_engine=models.own_engine(prepared))
     except ValueError as error:
         said.append(f"No FLOPs and no memory: {error}.")
     tokens, cycles = tokens_of(prepared, length)

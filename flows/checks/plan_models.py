@@ -39,6 +39,10 @@ class Models:
             values.append(total)
         return Span(*values)
 
+    def own_engine(self, prepared: Prepared) -> bool:
+        """Whether the gateway's own engine holds the one model there is."""
+        return prepared.config.model.provider == "local" and self.teacher is None
+
     def memory(self, prepared: Prepared, length: Lengths) -> dict[str, Memory]:
         """Bytes by "provider/model", with weights in bfloat16; of our own engine, by what its process really holds.
 
@@ -47,7 +51,7 @@ class Models:
         the base without the adapter, or with another.
         """
         config = prepared.config
-        if config.model.provider == "local" and not self.teacher:
+        if self.own_engine(prepared):
             return {f"local/{config.model.name}": local_memory(prepared, self.policy, length)}
         rows = getattr(config, "groups_per_cycle", 0) * getattr(config, "group_size", 0)
         longest = length.longest_prompt + length.completion.most

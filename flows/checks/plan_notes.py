@@ -26,6 +26,7 @@ def notes(prepared: Prepared, length: Lengths) -> Iterator[str]:
             f"Typically {expected_draws(config):.2g} groups a cycle are drawn again: of every round "
             f"{flat_share(config.group_size):.0%} have equal rewards where problems are of all difficulties alike."
         )
+        yield from _unfinished(config)
     if isinstance(config, CustomConfig):
         yield "What your build_loss asks of ctx.client comes on top: it is not known beforehand."
     if not prompts_are_known(config):
@@ -37,16 +38,42 @@ def notes(prepared: Prepared, length: Lengths) -> Iterator[str]:
         yield f"{profile.name}: {profile.notes}"
 
 
-def formula_notes(gpus: str | None) -> Iterator[str]:
-    """How FLOPs, memory and time are reckoned; `gpus` are those that time is reckoned on."""
+def _unfinished(config: DapoConfig) -> Iterator[str]:
+    """Cycles in which a group stays without a signal in all rounds, where these are more than a few."""
+    never = flat_share(config.group_size) ** (config.resample.max_rounds + 1)
+    share = 1 - (1 - never) ** config.groups_per_cycle
+    if config.resample.on_exhausted == "skip" and share > FEW:
+        yield (
+            f"By the same reckoning {share:.0%} of the cycles are skipped, for a group stays so through all "
+            f"{config.resample.max_rounds} rounds: fewer steps than planned. See resample.max_rounds and on_exhausted."
+        )
+
+
+FEW = 0.1
+"""The share of skipped cycles from which on they are spoken of."""
+
+
+def formula_notes(gpus: str | None, *, own_engine: bool) -> Iterator[str]:
+    """How FLOPs, memory and time are reckoned.
+
+    Args:
+        gpus: those that time is reckoned on.
+        own_engine: whether it is the gateway's own engine that holds the model.
+    """
     yield (
         "FLOPs: 2P for a token that is read or sampled, 4P + 6P·R/D for one that is trained, since the frozen weights "
         "pass the gradient on; and attention over the context (docs/costs.md)."
     )
-    yield (
-        "Memory: weights in bfloat16; keys and values of a cycle's completions all at once, activations of one "
-        "sequence, each at its longest."
-    )
+    if own_engine:
+        yield (
+            "Memory: the peak of the engine's process on a CPU, in 32 bits: the base, merged copies of the adapters in "
+            "use, and sampling or training, whichever holds more."
+        )
+    else:
+        yield (
+            "Memory: weights in bfloat16; keys and values of a cycle's completions all at once, activations of one "
+            "sequence, each at its longest."
+        )
     if gpus:
         yield f"Time: FLOPs on {gpus}. Rewards, network and queues come on top."
 

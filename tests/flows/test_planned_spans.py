@@ -9,6 +9,7 @@ import pytest
 from tiny_configs import tiny_config
 
 from algorithms.spans import Span
+from flows.checks.plan_notes import _unfinished
 from flows.checks.planned import planned_operations
 from flows.checks.planned_spans import cycle_spans, expected_draws, flat_share, operation_spans
 
@@ -64,3 +65,12 @@ def test_the_mean_cycle_leaves_out_what_a_run_has_once(tmp_path: Path) -> None:
         "save_state": 0.25,
         "save_weights_for_sampler": 1,
     }
+
+
+def test_a_plan_says_how_many_cycles_dapo_skips_where_these_are_more_than_a_few(tmp_path: Path) -> None:
+    few: dict[str, Any] = {"groups_per_cycle": 8, "group_size": 3, "resample": {"max_rounds": 2}}
+    (said,) = _unfinished(tiny_config("dapo", tmp_path, **few))
+    assert "66% of the cycles are skipped" in said
+    assert not list(_unfinished(tiny_config("dapo", tmp_path, **{**few, "group_size": 16})))
+    partial: dict[str, Any] = {"max_rounds": 2, "on_exhausted": "train_partial"}
+    assert not list(_unfinished(tiny_config("dapo", tmp_path, **{**few, "resample": partial})))
