@@ -58,10 +58,10 @@ def _cells(row: Row) -> list[str]:
 
 
 def _memory(plan: Plan) -> Table:
-    """What each model holds, and all of them."""
+    """What each model holds: "KV" are keys and values, "backward" the activations of a backward pass."""
     table = plain_table()
     table.add_column("memory", overflow="fold")
-    for title in ("weights", "adapter", "KV", "activations", "all"):
+    for title in ("weights", "adapter", "KV", "backward", "all"):
         table.add_column(title, justify="right", no_wrap=True)
     for name, held in plan.models.items():
         parts = (held.weights, held.adapter_and_optimizer, held.kv_cache, held.activations, held.total)
