@@ -19,8 +19,8 @@ from prefect.flows import Flow, FlowStateHook
 from prefect.runtime import flow_run as current_flow_run
 from prefect.states import Cancelled
 
+from flows.begun_anew import until_the_budget_ends
 from flows.cancelling import heeds_cancel
-from flows.durable.budget_pause import until_the_budget_ends
 from flows.early_end import EarlyEnd
 from flows.hooks import close_sessions_of_flow_run, close_sessions_of_tree
 from flows.identity import known_as

@@ -1,30 +1,25 @@
 """A person is asked for more budget, with nothing held: no session, no slot.
 
 A run of a deployment is suspended: Resume starts a process, which begins by reading the answer. Any other waits within
-the block that was stopped, which then begins anew in the same flow run: Prefect finds blocks by their order, so no call
-may be repeated.
+the block that was stopped, which then begins anew (`flows.begun_anew`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from functools import wraps
 from math import ceil
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
-from prefect.exceptions import CancelledRun
 from pydantic import Field
 
 from flows.durable.account import Account
-from flows.durable.attempt import Attempt
 from flows.durable.budget_labels import Asked, asked, note_asked, note_raised
 from flows.durable.children import reopen_child
 from flows.early_end import BudgetReachedError, DeclinedError
 from flows.person import Decision, ask_person
 from tasks.report import artifact_key
 
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from flows.durable.attempt import Attempt
 
 
 class MoreBudget(Decision):
@@ -34,30 +29,21 @@ class MoreBudget(Decision):
     more: float = Field(0.0, ge=0, description="By how much the limit is raised; 0 lifts it.")
 
 
-def until_the_budget_ends(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """A block, or a measurement, begun anew each time a person has said that it may cost more."""
+async def ask_here(attempt: Attempt, ended: Exception) -> None:
+    """Come back where a person who is asked here and now lets what has `ended` begin anew.
 
-    @wraps(function)
-    async def again(*args: P.args, **kwargs: P.kwargs) -> R:
-        while True:
-            try:
-                return await function(*args, **kwargs)
-            except (BudgetReachedError, CancelledRun) as ended:
-                attempt = next(iter((*args, *kwargs.values())), None)
-                if not isinstance(attempt, Attempt) or (reached := attempt.budget.reached) is None:
-                    raise
-                if not await _may_go_on(attempt, reached):
-                    raise reached from ended
-
-    return again
-
-
-async def _may_go_on(attempt: Attempt, reached: BudgetReachedError) -> bool:
-    """Whether a person who is asked here and now has said yes."""
-    if attempt.suspends or not attempt.budget.pauses:
-        return False
-    await attempt.scope.start_over()
-    return await _settle(attempt, reached)
+    Raises:
+        BudgetReachedError: they do not, or nobody is to be asked, or not here.
+        Exception: `ended` itself, where it was not the budget's doing.
+    """
+    reached = attempt.budget.reached
+    if reached is None:
+        raise ended
+    if not attempt.suspends and attempt.budget.pauses:
+        await attempt.scope.start_over()
+        if await _settle(attempt, reached):
+            return
+    raise reached from ended
 
 
 async def suspend(attempt: Attempt) -> None:
