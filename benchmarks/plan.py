@@ -75,7 +75,7 @@ class Shape:
 SHAPES = {
     "GRPO, 16 × 8 of 8 tokens": Shape(16, 8, 24, 8),
     "SFT, batch of 32": Shape(32, 1, 24, 24, sampled=False),
-    "long prompts, 2 × 2": Shape(2, 2, 1200, 16),
+    "long prompts, 2 of 1,200": Shape(2, 1, 1200, 16),
 }
 
 
