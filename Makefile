@@ -67,7 +67,9 @@ learn: .venv/installed-test
 docs: .venv/installed-test
 	$(BIN)/python -m tasks.glossary > docs/metrics.md
 	$(BIN)/python -m cli.config_pages > docs/configuration.md
+	$(BIN)/python -m cli.cost_pages > docs/costs.md
 	$(BIN)/python -m cli.algorithm_pages
+	$(BIN)/python -m cli.plan_schema > docs/plan.schema.json
 
 lock: .venv/installed-test
 	(sed '/^[^#]/,$$d' requirements.lock; $(PIP) freeze --exclude-editable --exclude torch | grep -v '^nvidia-') > lock.new

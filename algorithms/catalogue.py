@@ -1,7 +1,7 @@
 """tinker-nomics as data: what each algorithm keeps in memory, what it takes to run, where it comes from.
 
 `catalogue.toml` has its eleven rows with their ScaleRL curves, the 32 key references and the further reading.
-`Algorithm.profile` names the row of an algorithm here; a variant has its family's.
+`Algorithm.profile` names the row of an algorithm here, `Algorithm.family` that of the one it is a variant of.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from algorithms.contract import Algorithm
 from algorithms.names import did_you_mean
 from algorithms.scaling import SigmoidCurve
 
@@ -111,6 +112,12 @@ def references() -> dict[str, Reference]:
 def further_reading() -> tuple[Reference, ...]:
     """What to read first."""
     return tuple(Reference(**row) for row in _data()["further_reading"])
+
+
+def profile_of(row: Algorithm) -> Profile | None:
+    """An algorithm's own row, else its family's, which costs the same but is no measurement of it; None without one."""
+    name = row.profile or row.family
+    return None if name is None else profile(name)
 
 
 def profile(name: str) -> Profile:

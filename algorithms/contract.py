@@ -27,7 +27,8 @@ class Algorithm:
         forwards_per_cycle: `forward` operations of a cycle, over all runs.
         needs_sum_reduction: whether the provider's cross_entropy must be a plain sum (gradient weights).
         also_refuses: what else is refused before a session exists, beside operations and losses.
-        profile: its row of the cost table, None where it has none of its own.
+        profile: its row of tinker-nomics's catalogue (`algorithms.catalogue`), None where it has none of its own.
+        family: the row of the algorithm that it is a variant of; None where it has its own, or is of no family there.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Algorithm:
     needs_sum_reduction: bool = False
     also_refuses: tuple[str, ...] = ()
     profile: str | None = None
+    family: str | None = None
 
     @property
     def losses_by_provider(self) -> dict[str, tuple[str, ...]]:

@@ -25,7 +25,8 @@ MIDPOINT_RANGE = (0.5, 20.0)
 """Of Cmid: from half the first point's compute to 20 times the last one's. What is flat has it far to the right."""
 
 FALLING = 0.05
-"""How likely a curve that falls is beforehand, against one that rises."""
+"""How likely a curve that falls is beforehand, against one that rises. Half of its fall must have been seen: else a
+reward that stands at the top, from which nothing can rise, would be told to have a fall before it."""
 
 GRID, DRAWS = (24, 48), 24
 """Cells of B and of Cmid; draws of R0 and A in each."""
@@ -40,7 +41,7 @@ TINY = 1e-9
 """Added to a divisor: where all points lie on one side of Cmid a line is hardly determined."""
 
 LEAST_NOISE = 1e-6
-"""Points without any noise are taken to have so much, in the reward's unit."""
+"""Points without any noise are taken to have so much, as a share of the reward's range, unless said otherwise."""
 
 
 class Lines(NamedTuple):
@@ -58,14 +59,25 @@ def share(compute: Floats | np.float64, steepness: Floats, midpoint: Floats) -> 
     return np.asarray(1 / (1 + (midpoint / compute) ** steepness), dtype=np.float64)
 
 
-def posterior(compute_T: Floats, rewards_T: Floats, box: Range, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Curves (R0, A, B, Cmid), of shape (4, N), and their weights, of shape (N,); R0 and A lie in `box`."""
-    b_K, m_K, lines, log_weight_K = _likely_cells(compute_T, rewards_T)
+def posterior(
+    compute_T: Floats, rewards_T: Floats, box: Range, rng: np.random.Generator, noise: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Curves (R0, A, B, Cmid), of shape (4, N), and their weights, of shape (N,); R0 and A lie in `box`.
+
+    `noise`: what the points have at least, in their unit, however well a curve goes through them.
+    Where what explains the points best lies outside, a straight rise for one, each cell's best within stands for it.
+    """
+    least_error = len(rewards_T) * max(noise, LEAST_NOISE * (box[1] - box[0])) ** 2
+    b_K, m_K, lines, log_weight_K = _likely_cells(compute_T, rewards_T, least_error)
     start_KD, rise_KD = _draws(lines, len(rewards_T), rng)
     ceiling_KD = start_KD + rise_KD
     inside_KD = (np.minimum(start_KD, ceiling_KD) >= box[0]) & (np.maximum(start_KD, ceiling_KD) <= box[1])
-    weights_KD = np.exp(log_weight_K - log_weight_K.max())[:, None] * inside_KD * np.where(rise_KD >= 0, 1.0, FALLING)
+    falling_K = np.where(m_K <= compute_T.max(), FALLING, 0.0)
+    likely_KD = np.where(rise_KD >= 0, 1.0, falling_K[:, None])
+    weights_KD = np.exp(log_weight_K - log_weight_K.max())[:, None] * inside_KD * likely_KD
     kept_KD = weights_KD > 0
+    if not kept_KD.any():
+        return _at_the_edge(compute_T, rewards_T, box, least_error)
     every_KD = (start_KD, ceiling_KD, *(np.broadcast_to(x_K[:, None], start_KD.shape) for x_K in (b_K, m_K)))
     weights_N = weights_KD[kept_KD]
     return np.stack([x_KD[kept_KD] for x_KD in every_KD]), weights_N / weights_N.sum()
@@ -84,27 +96,47 @@ def best_curve(compute_T: Floats, rewards_T: Floats, box: Range) -> tuple[float,
     return float(start_K[at]), float(ceiling_K[at]), float(b_K[at]), float(m_K[at])
 
 
-def _likely_cells(compute_T: Floats, rewards_T: Floats) -> tuple[Floats, Floats, Lines, Floats]:
+def _likely_cells(compute_T: Floats, rewards_T: Floats, least_error: float) -> tuple[Floats, Floats, Lines, Floats]:
     ranges, freedom = _whole(compute_T), len(rewards_T) - 2
     for _ in range(PASSES):
         b_K, m_K = _grid(*ranges)
-        lines = _lines(share(compute_T, b_K[:, None], m_K[:, None]), rewards_T)
+        lines = _lines(share(compute_T, b_K[:, None], m_K[:, None]), rewards_T, least_error)
         # R0, the rise and the noise are integrated out; the prior of B beside.
         log_weight_K = -0.5 * (np.log(lines.determinant) + freedom * np.log(lines.error))
-        log_weight_K -= 0.5 * np.square((np.log(b_K) - STEEPNESS_PRIOR[0]) / STEEPNESS_PRIOR[1])
+        log_weight_K += _log_prior(b_K)
         likely_K = log_weight_K > log_weight_K.max() - UNLIKELY
         ranges = _narrowed(b_K, likely_K, GRID[0]), _narrowed(m_K, likely_K, GRID[1])
     return b_K, m_K, lines, log_weight_K
 
 
-def _lines(share_KT: Floats, rewards_T: Floats) -> Lines:
+def _at_the_edge(compute_T: Floats, rewards_T: Floats, box: Range, least_error: float) -> tuple[Floats, Floats]:
+    """One curve of each cell, the best within the box, and its weight."""
+    ranges = _whole(compute_T)
+    for _ in range(PASSES):
+        b_K, m_K = _grid(*ranges)
+        start_K, ceiling_K, error_K = _within(share(compute_T, b_K[:, None], m_K[:, None]), rewards_T, box)
+        log_weight_K = -0.5 * (len(rewards_T) - 2) * np.log(np.maximum(error_K, least_error))
+        log_weight_K += _log_prior(b_K)
+        log_weight_K[(ceiling_K < start_K) & (m_K > compute_T.max())] = -np.inf
+        likely_K = log_weight_K > log_weight_K.max() - UNLIKELY
+        ranges = _narrowed(b_K, likely_K, GRID[0]), _narrowed(m_K, likely_K, GRID[1])
+    weights_K = np.exp(log_weight_K - log_weight_K.max())
+    return np.stack([start_K, ceiling_K, b_K, m_K]), weights_K / weights_K.sum()
+
+
+def _log_prior(steepness: Floats) -> Floats:
+    middle, width = STEEPNESS_PRIOR
+    return np.asarray(-0.5 * np.square((np.log(steepness) - middle) / width), dtype=np.float64)
+
+
+def _lines(share_KT: Floats, rewards_T: Floats, least_error: float = 0.0) -> Lines:
     points = len(rewards_T)
     sum_K, squares_K, products_K = share_KT.sum(axis=1), np.square(share_KT).sum(axis=1), share_KT @ rewards_T
     determinant_K = points * squares_K - np.square(sum_K) + TINY
     rise_K = (points * products_K - sum_K * rewards_T.sum()) / determinant_K
     start_K = (rewards_T.sum() - rise_K * sum_K) / points
     left_KT = rewards_T - start_K[:, None] - rise_K[:, None] * share_KT
-    error_K = np.maximum(np.square(left_KT).sum(axis=1), points * LEAST_NOISE**2)
+    error_K = np.maximum(np.square(left_KT).sum(axis=1), least_error)
     return Lines(start_K, rise_K, sum_K, determinant_K, error_K)
 
 

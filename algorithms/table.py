@@ -22,7 +22,14 @@ _SCORED_BY = "save_weights_for_sampler + P sample + P·G logprobs ({}) + " + _ST
 
 
 def _group_relative(
-    name: str, title: str, contract: str, paper: str, *, loss: str = "importance_sampling", profile: str | None = None
+    name: str,
+    title: str,
+    contract: str,
+    paper: str,
+    *,
+    loss: str = "importance_sampling",
+    profile: str | None = None,
+    family: str | None = None,
 ) -> Algorithm:
     """A row of the family that differs in advantage, loss and nothing else."""
     return Algorithm(
@@ -35,6 +42,7 @@ def _group_relative(
         paper=paper,
         operations_per_cycle=_GROUPS,
         profile=profile,
+        family=family,
     )
 
 
@@ -46,6 +54,7 @@ def _taught(
     also_refuses: tuple[str, ...],
     *,
     profile: str | None = None,
+    family: str | None = None,
 ) -> Algorithm:
     """A row of those whose signal is a frozen teacher's log-probs of what the student sampled."""
     return Algorithm(
@@ -60,6 +69,7 @@ def _taught(
         extra_runs=("teacher",),
         also_refuses=also_refuses,
         profile=profile,
+        family=family,
     )
 
 
@@ -86,12 +96,14 @@ ROWS: tuple[Algorithm, ...] = (
         "GRPO without standard deviation",
         "Reward against the group's mean; nothing is divided.",
         "arXiv 2503.20783",
+        family="GRPO",
     ),
     _group_relative(
         "grpo_len_norm",
         "Length-normalised GRPO",
         "GRPO's advantage over the completion's own length.",
         "arXiv 2402.03300",
+        family="GRPO",
     ),
     _group_relative(
         "drgrpo",
@@ -113,6 +125,7 @@ ROWS: tuple[Algorithm, ...] = (
         "GRPO's advantages under PPO's clipped objective; never sends ppo_critic.",
         "arXiv 1707.06347",
         loss="ppo",
+        family="GRPO",
     ),
     Algorithm(
         name="ppo_critic",
@@ -141,6 +154,7 @@ ROWS: tuple[Algorithm, ...] = (
         "One ratio per sequence, made by the provider, under PPO's clip.",
         "arXiv 2507.18071",
         loss="gspo",
+        family="GRPO",
     ),
     _group_relative(
         "dppo",
@@ -148,6 +162,7 @@ ROWS: tuple[Algorithm, ...] = (
         "A mask by divergence in place of the ratio's clip; no critic.",
         "arXiv 2602.04879",
         loss="dppo",
+        family="GRPO",
     ),
     _group_relative(
         "dro",
@@ -174,12 +189,14 @@ ROWS: tuple[Algorithm, ...] = (
         "The provider's own soft gate with explicit temperatures; never a clipped stand-in.",
         "arXiv 2511.20347",
         loss="sapo",
+        family="GRPO",
     ),
     _group_relative(
         "rloo",
         "REINFORCE leave-one-out",
         "Reward against the mean of the others; a reference run where a KL term is asked for.",
         "arXiv 2402.14740",
+        family="REINFORCE",
     ),
     replace(
         _group_relative(
@@ -187,6 +204,7 @@ ROWS: tuple[Algorithm, ...] = (
             "REINFORCE++",
             "Reward against the group's mean, less a KL term per token against the frozen initial weights.",
             "arXiv 2501.03262",
+            family="REINFORCE",
         ),
         operations=(*_SAMPLED, "logprobs"),
         optional_losses=("ppo",),
@@ -198,6 +216,7 @@ ROWS: tuple[Algorithm, ...] = (
         "MaxRL",
         "An explicit estimator: beat the best of the others, or divide by the mean reward; never GRPO.",
         "arXiv 2602.02710",
+        family="REINFORCE",
     ),
     _taught(
         "opd",
@@ -214,6 +233,7 @@ ROWS: tuple[Algorithm, ...] = (
             "The teacher is the model the student began as, shown the golden answer first; no reward.",
             "arXiv 2601.19897",
             ("examples without a demonstration", "modal: soft targets of top-K log-probs"),
+            family="SDPO",
         ),
         optional_losses=("cross_entropy",),
         optional_providers=SOFT_TARGET_PROVIDERS,

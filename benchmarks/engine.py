@@ -127,7 +127,7 @@ def measure_engine(quick: bool) -> dict[str, float]:
 
         def train(workload: Workload) -> None:
             data = [
-                _datum(prompt, reply)
+                datum(prompt, reply)
                 for prompt, replies in zip(workload.prompts, workload.replies, strict=True)
                 for reply in replies
             ]
@@ -140,7 +140,8 @@ def measure_engine(quick: bool) -> dict[str, float]:
         return measure(sample, train, quick)
 
 
-def _datum(prompt: list[int], reply: list[int]) -> dict[str, Any]:
+def datum(prompt: list[int], reply: list[int]) -> dict[str, Any]:
+    """A cross-entropy datum: the reply is trained, the prompt is not."""
     full = prompt + reply
     weights = [0.0] * (len(prompt) - 1) + [1.0] * len(reply)
     return {

@@ -20,6 +20,7 @@ from cli.algorithm_notes import SECTIONS, ratio_note
 from cli.algorithm_numbers import numbers
 from cli.algorithms import OPTIONS, PAGES, losses_in_words
 from cli.config_pages import default_of, own_fields, section_of, table
+from cli.cost_pages import section
 from flows.config import CONFIGS, FlowConfig, KlConfig
 from tasks.glossary import GLOSSARY
 
@@ -70,6 +71,7 @@ def page(name: str) -> str:
     for part, heading in READING.items():
         if part in parts and part != "Maths":
             lines += [f"## {heading}", "", parts[part], ""]
+    lines += section(name)
     lines += ["## Options", "", *_options(name), ""]
     lines += ["## What to watch", "", *_watched(name), ""]
     lines += ["## Run it", "", *_run(name)]

@@ -25,7 +25,15 @@ LEGEND = "P prompts (or pairs) a cycle, G completions of each, K optimizer steps
 
 
 def algorithms(
-    name: str | None = None, /, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False
+    name: str | None = None,
+    /,
+    *,
+    compare: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    start: float | None = None,
+    compute: Annotated[list[float] | None, Parameter(consume_multiple=True, negative="")] = None,
+    target: float | None = None,
+    svg: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
     """Which algorithms there are: contract, operations, losses by provider, extra runs, what refuses them.
 
@@ -33,13 +41,25 @@ def algorithms(
     ----------
     name
         Show one algorithm's page instead: its maths, its loop, its options.
+    compare
+        Show these side by side: what they keep in memory, typical settings, published scaling, references.
+    start
+        With --compare: the reward that the curves begin at, 0.2 by default; it was not published.
+    compute
+        With --compare: GB200 hours at which the curves are read, 1000 3000 10000 by default.
+    target
+        With --compare: a reward, to be told the compute that each curve takes to it.
+    svg
+        With --compare: a file to draw the curves in, NAME.svg.
     as_json
-        Print JSON: a list of objects, or the one object that is named.
+        Print JSON: a list of objects, or the one object that is named, or the comparison.
     """
-    try:
-        chosen = [algorithm(name)] if name is not None else list(ALGORITHMS.values())
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    if compare is not None:
+        return _compare([name, *compare] if name else compare, start, compute, target, svg, as_json=as_json)
+    given = {"--start": start, "--compute": compute, "--target": target, "--svg": svg}
+    if without := [option for option, value in given.items() if value is not None]:
+        raise UsageError(f"{', '.join(without)}: no effect without --compare; say --compare grpo cispo, for one")
+    chosen = _chosen([name]) if name is not None else list(ALGORITHMS.values())
     if as_json:
         rows = described(chosen)
         print(json.dumps(rows[0] if name is not None else rows, indent=2, ensure_ascii=False))
@@ -47,6 +67,32 @@ def algorithms(
         _show_page(chosen[0])
     else:
         _show_table(chosen)
+    return 0
+
+
+def _chosen(names: list[str]) -> list[Algorithm]:
+    try:
+        return [algorithm(name) for name in dict.fromkeys(names)]
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _compare(
+    names: list[str],
+    start: float | None,
+    compute: list[float] | None,
+    target: float | None,
+    svg: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    from cli.compare import show
+    from cli.comparison import COMPUTE, START, Comparison
+
+    if not names:
+        raise UsageError("--compare: name the algorithms, grpo cispo for one")
+    start = START if start is None else start
+    show(Comparison(_chosen(names), start, compute or COMPUTE, target), as_json=as_json, svg=svg)
     return 0
 
 

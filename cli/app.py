@@ -26,6 +26,7 @@ app = App(
 # Each command is imported when it is called: `whitney --help` needs neither Prefect nor torch.
 app.command("cli.demo:demo", name="demo", help="Watch a small model learn to add: gateway, Prefect, GRPO, one command.")
 app.command("cli.run:run", name="run", help="Train what a configuration says.")
+app.command("cli.plan:plan", name="plan", help="What a configuration will cost, before anything is allocated.")
 app.command("cli.init:init", name="init", help="Write a commented configuration to start from.")
 app.command("cli.algorithms:algorithms", name="algorithms", help="Which algorithms there are, and what each needs.")
 app.command("cli.deploy:deploy", name="deploy", help="Register deployments, schedules and alerts on a Prefect server.")

@@ -17,7 +17,7 @@ from uuid import UUID
 from prefect.flows import Flow
 
 from cli.failures import UsageError
-from cli.run_data import Endpoints, is_at_work
+from cli.run_data import Endpoints, is_at_work, stopped_by_budget
 from flows.checks.drift import Change
 from flows.load_config import AnyConfig, load_config, parse_config, with_overrides
 from tasks.run_folder import RunFolder
@@ -104,6 +104,13 @@ class EarlierRun(ABC, Generic[C]):
         if algorithm != self.algorithm:
             raise UsageError(f"{self.folder} is a run of {self.algorithm}, which cannot become one of {algorithm}")
         return replace(self, asked=cast("C", config))  # of the same algorithm, so of the same class
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to go on with: it has finished, and has no other budget now than stopped it."""
+        if self.summary is None:
+            return False
+        return stopped_by_budget(self.summary) is None or self.asked.budget == self.config.budget
 
     def require_as_it_is(self) -> None:
         """Make sure that of a finished run nothing else is asked than what it is.

@@ -1,4 +1,4 @@
-"""`whitney init`: a commented configuration to start from."""
+"""`whitney init`: a commented configuration, or price file, to start from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def init(algorithm: str, path: Path | None = None, *, force: Annotated[bool, Par
     Parameters
     ----------
     algorithm
-        What to train with, e.g. grpo or sft; or pipeline, for several one after another.
+        What to train with, e.g. grpo or sft; or pipeline, for several one after another; or prices, for `whitney plan`.
     path
         The file to write; default: ALGORITHM.toml here.
     force
@@ -24,20 +24,24 @@ def init(algorithm: str, path: Path | None = None, *, force: Annotated[bool, Par
     """
     from algorithms.names import did_you_mean
     from cli.config_pages import starter_pipeline, starter_toml
+    from cli.price_file import PRICES, starter_prices
     from flows.config.pipeline import PIPELINE
     from flows.load_config import CONFIGS
 
-    known = [*CONFIGS, PIPELINE]
+    known = [*CONFIGS, PIPELINE, PRICES]
     if algorithm not in known:
         hint = did_you_mean(algorithm, known)
         raise UsageError(f"unknown algorithm {algorithm!r}: {hint}known: {', '.join(sorted(known))}")
     target = path or Path(f"{algorithm}.toml")
+    starters = {PIPELINE: starter_pipeline, PRICES: starter_prices}
+    text = starters[algorithm](str(target)) if algorithm in starters else starter_toml(algorithm)
     try:
         with target.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(starter_pipeline(str(target)) if algorithm == PIPELINE else starter_toml(algorithm))
+            file.write(text)
     except FileExistsError:
         raise UsageError(f"{target} is there already: name another file, or say --force to write over it") from None
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror}") from error
-    print(f"{target}: edit it, then  whitney run {target}")
+    then = f"whitney plan CONFIG --prices {target}" if algorithm == PRICES else f"whitney run {target}"
+    print(f"{target}: edit it, then  {then}")
     return 0

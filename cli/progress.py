@@ -92,7 +92,9 @@ class RunProgress:
             "prepared": self._prepared,
             "session_opened": self._opened,
             "evaluated": lambda facts: self.say(measurement(facts)),
-            "cycle": lambda facts: self._cycle(int(facts["cycle"]), int(facts["cycles"]), facts["metrics"]),
+            "cycle": lambda facts: self._cycle(
+                int(facts["cycle"]), int(facts["cycles"]), facts["metrics"], facts.get("budget")
+            ),
             "exported": lambda facts: self.say(f"Adapter in {facts['path']}"),
             "closing": lambda facts: self.say(str(facts["message"])),
             "verdict": lambda facts: self.say(str(facts["message"])),
@@ -157,14 +159,15 @@ class RunProgress:
         if self._bar and self._task is not None:
             self._bar.update(self._task, completed=cycles)
 
-    def _cycle(self, cycle: int, cycles: int, metrics: Mapping[str, Any]) -> None:
+    def _cycle(self, cycle: int, cycles: int, metrics: Mapping[str, Any], budget: float | None) -> None:
         now = time.monotonic()
         if self._began is None:
             self._began = now - float(metrics.get("seconds/cycle", 0.0))
         self._done += 1
         self._tokens += sum(int(metrics.get(f"tokens/{kind}", 0)) for kind in ("prefill", "sampled", "trained"))
         left = (now - self._began) / self._done * (cycles - cycle - 1)
-        line = f"{headline(metrics)}  {self._tokens:,} tokens  ETA {_minutes(left)}"
+        spent = "" if budget is None else f"  budget {budget:.0%}"
+        line = f"{headline(metrics)}  {self._tokens:,} tokens{spent}  ETA {_minutes(left)}"
         if self._bar and self._task is not None:
             self._bar.update(self._task, completed=cycle + 1, facts=line)
         else:

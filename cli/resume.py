@@ -20,7 +20,7 @@ from cli.endpoint_again import endpoint_again
 from cli.failures import UsageError, interruptible
 from cli.find_run import find_run
 from cli.prefect_api import prefect_api
-from cli.run_data import Endpoints, PrefectAt, WhitneyAt
+from cli.run_data import Endpoints, PrefectAt, WhitneyAt, stopped_by_budget
 from cli.summary import show_summary, summary_lines
 from cli.terminal import sayer
 from cli.training import FlowCall, watch
@@ -40,17 +40,19 @@ def resume(
     embedded: bool | None,
     console: Console,
 ) -> None:
-    """Go on with a run that did not end well, and show its summary; of one that is finished, only show it.
+    """Go on with a run that did not end well, or that its budget has stopped and may spend more now; show its summary.
+
+    Of one that is finished, only show it.
 
     Raises:
         UsageError: it cannot go on as asked; nothing has been started.
         RunFailedError, KeyboardInterrupt: as `cli.training.watch`.
     """
     earlier = find_run(run, _output_dir(overrides)).asking(path, overrides)
-    if earlier.summary is not None:
+    if earlier.summary is not None and earlier.is_over:
         earlier.require_as_it_is()
         told = _summary_told(earlier.folder / "summary.json", earlier.summary)
-        for line in (f"{earlier.folder} is finished: nothing to go on with, nothing was allocated", *told):
+        for line in (_why_over(earlier), *told):
             sayer(console)(line)
         return
     earlier.require_allowed(allow_drift=allow_drift)
@@ -59,6 +61,12 @@ def resume(
     with interruptible(), _drift_allowed() if allow_drift else nullcontext():
         summary = _retry(earlier, console)
     show_summary(summary, console)
+
+
+def _why_over(earlier: EarlierRun[Any]) -> str:
+    if limit := stopped_by_budget(earlier.summary):
+        return f"{earlier.folder} was stopped by {limit}, nothing was allocated; to go on: --set {limit}=MORE"
+    return f"{earlier.folder} is finished: nothing to go on with, nothing was allocated"
 
 
 def _summary_told(path: Path, summary: dict[str, Any]) -> list[str]:

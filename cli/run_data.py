@@ -1,7 +1,8 @@
 """What a run has beside its run folder: the servers that were started for it, and their data.
 
 `.whitney/gateways/` and `.whitney/prefect/` hold a folder for each. It goes when the run has succeeded; when it fails,
-is interrupted or killed, the states and finished blocks in it are what `whitney run --resume` goes on from.
+is interrupted, killed or stopped by its budget, the states and finished blocks in it are what `whitney run --resume`
+goes on from.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from filelock import Timeout
@@ -122,8 +123,8 @@ class Endpoints:
 def run_data(kind: Kind, former: Path | None = None) -> Iterator[Path]:
     """A folder for a server of the run's own: a new one, or that of the attempt before.
 
-    It goes when the block ends well. After an error it stays if a run folder speaks of it, and where the server did not
-    come up, for its log to be read; otherwise there is nothing to go on with.
+    It goes when the block ends well, unless the run was stopped by its budget. After an error it stays if a run folder
+    speaks of it, and where the server did not come up, for its log to be read; else there is nothing to go on with.
     """
     folder = former or PROJECT_DATA / kind / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -133,8 +134,25 @@ def run_data(kind: Kind, former: Path | None = None) -> Iterator[Path]:
         if former is None and not (folder / BELONGS_TO).exists() and not isinstance(error, CommandFailedError):
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    if _TEMPORARY.fullmatch(folder.name):
+    if _TEMPORARY.fullmatch(folder.name) and not _has_stopped(folder):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def stopped_by_budget(summary: Mapping[str, Any] | None) -> str | None:
+    """The limit that has stopped a run, by its path in the configuration; None of any other run."""
+    budget = (summary or {}).get("budget")
+    reached = budget.get("reached") if isinstance(budget, dict) else None
+    return reached if isinstance(reached, str) else None
+
+
+def _has_stopped(folder: Path) -> bool:
+    """Whether the run that a server's folder belongs to can be gone on with, though it has ended well."""
+    owner = _owner(folder)
+    try:
+        summary = json.loads((owner / "summary.json").read_text(encoding="utf-8")) if owner else None
+    except (OSError, ValueError):
+        return False
+    return isinstance(summary, dict) and stopped_by_budget(summary) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,11 @@ from rich.console import Console
 from cli.measured import gain_told, measured
 from cli.pipeline_lines import gate_lines, outcome_lines
 from cli.prefect_setup import flow_run_page
+from cli.run_data import stopped_by_budget
 from cli.terminal import sayer
 from flows.config.pipeline import PIPELINE
+from tasks.planned import planned_told
+from tasks.run_forecast import forecast_told
 
 BEST_WIDTH = 100
 """Characters of the best solution that are shown; all of it is in best.json."""
@@ -34,6 +38,7 @@ def summary_lines(summary: dict[str, Any]) -> Iterator[str]:
     """
     if summary.get("algorithm") == PIPELINE:
         yield from ("", *outcome_lines(summary["stages"]), *gate_lines(summary["stages"]))
+        yield from _stopped(summary)
     else:
         yield from _learned(summary)
     yield from _bill(summary)
@@ -51,8 +56,7 @@ def _learned(summary: dict[str, Any]) -> Iterator[str]:
             "Warning: no optimizer step was taken; the adapter is the initial one. Why: zero_signal_fraction, "
             "dropped/… and skipped/… in metrics.jsonl"
         )
-    if summary.get("stopped"):
-        yield f"Stopped early: {summary['stopped']}"
+    yield from _stopped(summary)
     if best := best_solution(Path(summary["run_folder"])):
         yield best
     for when in ("before", "after"):
@@ -60,6 +64,17 @@ def _learned(summary: dict[str, Any]) -> Iterator[str]:
             yield f"Held out {when + ':':<8} {measured(evaluation)}"
     if gain := summary.get("accuracy_gain"):
         yield f"Gain:      {gain_told(gain)}"
+    if forecast := summary.get("forecast"):
+        yield f"Forecast:  {forecast_told(forecast)}"
+
+
+def _stopped(summary: dict[str, Any]) -> Iterator[str]:
+    """Of a run that has stopped early: why; where it was its budget, what was left out and how it is made up for."""
+    if summary.get("stopped"):
+        yield f"Stopped early: {summary['stopped']}"
+    if limit := stopped_by_budget(summary):
+        yield f"Left out:  {', '.join(summary['budget'].get('left_out', [])) or 'nothing'}"
+        yield f"To go on:  whitney run --resume {shlex.quote(summary['run_folder'])} --set {limit}=MORE"
 
 
 def _bill(summary: dict[str, Any]) -> Iterator[str]:
@@ -68,13 +83,15 @@ def _bill(summary: dict[str, Any]) -> Iterator[str]:
     tokens = ", ".join(f"{count:,} {kind}" for kind, count in summary.get("tokens", {}).items())
     sessions = "not known" if summary["open_sessions"] is None else summary["open_sessions"]
     yield f"Billed:    {operations} operations; tokens: {tokens}; open sessions: {sessions}"
+    if told := planned_told(summary):
+        yield f"Planned:   {told}"
     redone = summary.get("redone", {"operations": 0, "tokens": 0})
     if redone is None:
         yield "           + what was redone, if anything was: the endpoint could not be asked (docs/reliability.md)"
     elif redone["operations"] or redone["tokens"]:
         yield (
-            f"           + {redone['operations']:,} operations, {redone['tokens']:,} tokens redone by a later attempt "
-            "(docs/reliability.md)"
+            f"           + {redone['operations']:,} operations, {redone['tokens']:,} tokens of blocks that were begun "
+            "and not saved (docs/reliability.md)"
         )
 
 

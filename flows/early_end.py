@@ -36,6 +36,39 @@ class CancelPressedError(EarlyEnd):
         return Cancelled(message=str(self))
 
 
+class BudgetReachedError(EarlyEnd):
+    """A limit of the budget does not allow what would be billed next. Ends what is at work; the run itself ends well.
+
+    Args:
+        path: the limit, by its path in the configuration: "budget.max_tokens".
+        limit: its value.
+        used: what is used of it.
+        needed: what would be needed beyond that, with what the run needs to end.
+        what: what was about to be begun or posted.
+    """
+
+    def __init__(self, path: str, *, limit: float, used: float, needed: float, what: str) -> None:
+        super().__init__(
+            f"{path} = {limit:,.10g}: {used:,.10g} used; {what} may need {needed:,.10g} more, its end included"
+        )
+        self.path, self.limit, self.used, self.needed = path, limit, used, needed
+
+    @property
+    def account(self) -> str:
+        """Whose limit it is: "budget", or the pipeline's."""
+        return self.path.rpartition(".")[0]
+
+    @property
+    def field(self) -> str:
+        """The limit's own name."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def state(self) -> State[None]:
+        """Cancelled, with the limit and what is used of it."""
+        return Cancelled(message=str(self))
+
+
 class SkippedError(EarlyEnd):
     """There is nothing to do: Completed, under a name of its own, so that it is told from a run that trained."""
 

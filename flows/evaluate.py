@@ -10,6 +10,7 @@ from algorithms import forward_backward_payload, mean_nll, request_seed
 from algorithms.sft import sft_data
 from flows.checks.planned import HELDOUT_EXAMPLES
 from flows.durable.attempt import Attempt
+from flows.durable.budget_parts import begin_measurement
 from flows.durable.outcome import EvaluationOutcome, Start
 from flows.lifecycle import block_flow
 from flows.parts.heldout import shares
@@ -40,6 +41,7 @@ async def evaluate(
     section = attempt.config.evaluation
     if not (section.enabled and attempt.inputs.heldout):
         return None
+    begin_measurement(attempt)
     policy = await attempt.policy(start)
     measured = await measure(attempt, policy) if measure else {}
     drawn, skipped = await _measure(attempt, policy, section.temperature, section.samples, SAMPLED_ROUND)

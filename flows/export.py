@@ -26,6 +26,7 @@ async def export(attempt: Attempt, start: Start) -> ExportOutcome:
         path=str(attempt.folder.adapter_dir),
         sha256=digest,
         facts=facts,
+        final=attempt.budget.reached is None,
         attempt=attempt.scope.attempt,
         usage=attempt.scope.meter.take(),
     )

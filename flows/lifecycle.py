@@ -19,6 +19,7 @@ from prefect.flows import Flow, FlowStateHook
 from prefect.runtime import flow_run as current_flow_run
 from prefect.states import Cancelled
 
+from flows.begun_anew import until_the_budget_ends
 from flows.cancelling import heeds_cancel
 from flows.early_end import EarlyEnd
 from flows.hooks import close_sessions_of_flow_run, close_sessions_of_tree
@@ -134,7 +135,7 @@ def block_flow(name: str, run_name: str = "{block.label}") -> FlowDecorator:
             result_serializer="json",
             validate_parameters=False,
         )(_without_a_form(function))
-        made.fn = known_as(name, _ending_early(function))
+        made.fn = known_as(name, _ending_early(until_the_budget_ends(function)))
         return made
 
     return decorate

@@ -45,8 +45,10 @@ class Decision(RunInput):
     go_on: bool = Field(True, description="Switch it off to decline: the run then ends here, as Cancelled.")
 
 
-async def ask_person(key: str, question: str, *, why: str, timeout_s: float) -> None:
-    """Wait until a person says to go on; at once, if one has said so before.
+async def ask_person(
+    key: str, question: str, *, why: str, timeout_s: float, form: type[Decision] = Decision, **suggested: object
+) -> Decision | None:
+    """Wait until a person says to go on; at once, with None, if one has said so before. What they have said.
 
     What must not be held while somebody thinks — a session, a slot, a lock — is not to be held here.
 
@@ -55,6 +57,8 @@ async def ask_person(key: str, question: str, *, why: str, timeout_s: float) -> 
         question: markdown, shown above the form, and kept as an artifact of the flow run.
         why: the same in a line, for the log.
         timeout_s: seconds to wait.
+        form: what is asked for beside the word.
+        suggested: what stands in the form's other fields.
 
     Raises:
         DeclinedError: the person said no.
@@ -66,22 +70,24 @@ async def ask_person(key: str, question: str, *, why: str, timeout_s: float) -> 
         raise RuntimeError("a person can only be asked from within a flow run")
     flow_run_id = context.flow_run.id
     if (await _read(flow_run_id)).labels.get(DECISION + key) == GO_ON:
-        return
-    if not (await _wait(context.flow_run, key, question, why, timeout_s)).go_on:
+        return None
+    asked = form.with_initial_data(description=question, **suggested)
+    decision = await _wait(context.flow_run, asked, key=key, question=question, why=why, timeout_s=timeout_s)
+    if not decision.go_on:
         raise DeclinedError(f"declined by a person ({key})")
     async with get_client() as api:
         await api.update_flow_run_labels(flow_run_id, {DECISION + key: GO_ON})
+    return decision
 
 
-async def _wait(run: FlowRun, key: str, question: str, why: str, timeout_s: float) -> Decision:
-    form = Decision.with_initial_data(description=question)
+async def _wait(run: FlowRun, form: type[Decision], *, key: str, question: str, why: str, timeout_s: float) -> Decision:
     emit("paused", key=key, question=question, flow_run_id=str(run.id), timeout_s=timeout_s)
     # Prefect knows a pause by its key, also after a Retry that was forced, as the UI's is: each attempt has its own. A
     # run that was suspended and resumed is the same attempt still.
     key_of_attempt = f"{key}-{run.run_count}"
     if key_of_attempt not in (run.empirical_policy.pause_keys or ()):  # the process that Resume starts comes here, too
         await _tell(key, question, why, timeout_s)
-    if run.deployment_id and not run.parent_task_run_id:
+    if _is_suspended(run):
         # It returns in the process that Resume starts, with what this one's successor was told.
         decision = await asuspend_flow_run(wait_for_input=form, key=key_of_attempt, timeout=_whole(timeout_s))
     else:
@@ -91,6 +97,16 @@ async def _wait(run: FlowRun, key: str, question: str, why: str, timeout_s: floa
         run.run_count = (await _read(run.id)).run_count
     emit("resumed", key=key)
     return decision
+
+
+def is_suspended() -> bool:
+    """Whether the current flow run would be suspended, and not wait in its process."""
+    context = FlowRunContext.get()
+    return context is not None and context.flow_run is not None and _is_suspended(context.flow_run)
+
+
+def _is_suspended(run: FlowRun) -> bool:
+    return bool(run.deployment_id and not run.parent_task_run_id)
 
 
 async def _tell(key: str, question: str, why: str, timeout_s: float) -> None:

@@ -16,7 +16,7 @@ async def pipeline(config: PipelineConfig, outcomes: list[StageOutcome] | None =
     """Train stages one after another, from the weights of earlier ones, each held to its gate; returns the summary.
 
     A Retry adopts the stages that are finished and goes on with the one that failed, at the block it failed in: see
-    `flows.reopening`.
+    `flows.reopening`. Where its budget ends, so does the stage that is at work; a Retry with a higher one goes on.
 
     Args:
         config: the stages.
@@ -32,7 +32,11 @@ async def pipeline(config: PipelineConfig, outcomes: list[StageOutcome] | None =
             for stage in chain.stages():
                 outcome = chain.recorded(stage)
                 if outcome is None:
+                    if not await chain.may_begin(stage):
+                        break
                     summary = await flows.FLOWS[stage.algorithm](chain.config_of(stage))
                     outcome = chain.outcome_of(stage, summary)
+                    if chain.stopped_within(stage, outcome, summary):
+                        break
                 await chain.add(stage, outcome)
             return await chain.finish()

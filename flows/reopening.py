@@ -23,7 +23,7 @@ from prefect.runtime import flow_run
 from prefect.states import AwaitingRetry
 
 from tasks.prefect_server import PAGE
-from whitney.labels import HAS_STAGES, PROCESS
+from whitney.labels import HAS_STAGES, PROCESS, STOPPED_WITH_PIPELINE
 
 
 async def reopen_failed_stages() -> None:
@@ -50,10 +50,12 @@ def _is_to_go_on(child: FlowRun) -> bool:
     """Whether it has ended badly, with work behind it. One that was refused at the start has nothing to be kept.
 
     One that was told to cancel on its page, and killed before it heard (`flows.cancelling`), is Cancelling for ever: no
-    runner looks after a subflow.
+    runner looks after a subflow. One that the pipeline's budget has stopped has Completed, and is not finished.
     """
     state = child.state
     ended = state is not None and (state.is_cancelling() or (state.is_final() and not state.is_completed()))
+    if child.labels.get(STOPPED_WITH_PIPELINE) == "yes":
+        return True
     return ended and (PROCESS in child.labels or HAS_STAGES in child.labels)
 
 

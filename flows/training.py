@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
+from prefect.exceptions import CancelledRun
 from prefect.logging import get_run_logger
 
 from flows.config import FlowConfig
 from flows.durable.attempt import Attempt
 from flows.durable.begin import begin_attempt
+from flows.durable.budget_stop import revoke_earlier_export, stop_at_last_block
 from flows.durable.finish import finish
 from flows.durable.lineage import require_taken_at
 from flows.durable.outcome import Block, BlockOutcome, Start
@@ -17,6 +20,7 @@ from flows.durable.stopping import stop_reason
 from flows.durable.termination import sigterm_is_heard
 from flows.evaluate import Measure, evaluate
 from flows.export import export
+from tasks.reward_range import reward_range
 
 C = TypeVar("C", bound=FlowConfig)
 
@@ -35,25 +39,49 @@ async def train(
     `evaluation.every` cycles, and after the last block, whichever that is. `measure` is what the algorithm wants to
     know of the held-out examples beside their accuracy.
 
+    Where the budget ends, so does training: what is exported is the last saved block.
+
     Raises:
         ValueError: the configuration cannot run here; nothing has been allocated.
+        NothingSavedError: the budget has ended the first block.
         WhitneyError: an operation failed or Whitney cannot be reached; runs are cancelled, the session is closed.
     """
     with sigterm_is_heard():
         async with await begin_attempt(algorithm, config) as attempt:
-            start = Start()
-            await attempt.adopt_measurement(start, await evaluate(attempt, "before", start, measure))
-            for block in attempt.blocks():
-                outcome = await attempt.adopt(block, await train_block(attempt, block, config, start))
-                start = outcome.end
-                attempt.stopped = stop_reason(config.stop, attempt.rows)
-                if attempt.stopped:
-                    get_run_logger().warning("stopped after cycle %d: %s", outcome.cycle + 1, attempt.stopped)
-                    break
-                if config.evaluation.is_due(trained := outcome.cycle + 1, config.cycles):
-                    between = await evaluate(attempt, f"cycle-{trained}", start, measure)
-                    await attempt.adopt_measurement(start, between)
-            await attempt.adopt_measurement(start, await evaluate(attempt, "after", start, measure))
+            try:
+                start = await _train_blocks(attempt, config, train_block, measure)
+            except CancelledRun as ended:
+                start = await stop_at_last_block(attempt, ended)
+            await revoke_earlier_export(start)
             adapter = await export(attempt, start)
             require_taken_at(start, adapter)
             return await finish(attempt, adapter)
+
+
+async def _train_blocks(
+    attempt: Attempt,
+    config: C,
+    train_block: Callable[[Attempt, Block, C, Start], Awaitable[BlockOutcome]],
+    measure: Measure | None,
+) -> Start:
+    """Measure and train until the last block, or the one that a stop rule is met after; where the run then stands."""
+    start = Start()
+    stops = partial(
+        stop_reason,
+        config.stop,
+        reward_range=reward_range(config.reward_terms()),
+        prices=config.stop.prices(config.budget.prices),
+    )
+    await attempt.adopt_measurement(start, await evaluate(attempt, "before", start, measure))
+    for block in attempt.blocks():
+        outcome = await attempt.adopt(block, await train_block(attempt, block, config, start))
+        start = outcome.end
+        attempt.stopped = stops(attempt.rows)
+        if attempt.stopped:
+            get_run_logger().warning("stopped after cycle %d: %s", outcome.cycle + 1, attempt.stopped)
+            break
+        if config.evaluation.is_due(trained := outcome.cycle + 1, config.cycles):
+            between = await evaluate(attempt, f"cycle-{trained}", start, measure)
+            await attempt.adopt_measurement(start, between)
+    await attempt.adopt_measurement(start, await evaluate(attempt, "after", start, measure))
+    return start

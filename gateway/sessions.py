@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gateway.errors import conflict, invalid, key_conflict, not_found, shorten
 from gateway.execution import new_id
-from gateway.ledger import RunRecord, SessionRecord
+from gateway.ledger import RunRecord, SessionRecord, iso
 from gateway.parts import Parts, logger
 from gateway.runs import RunRules, session_closed
 from gateway.validation import digest
@@ -54,6 +54,7 @@ class SessionRules:
         return {
             "session_id": session.session_id,
             "status": session.status,
+            "created_at": iso(session.created_at),
             "labels": session.labels,
             "runs": [self._runs.on_the_wire(run) for run in self._runs_of(session.session_id)],
             "reason": session.reason,

@@ -40,9 +40,9 @@ class Event:
     `facts` by kind — warning: message, what somebody who pays for the run should know; prepared: algorithm, cycles,
     train, heldout, folder; session_requested: nothing, from here on something may be billed; session_created:
     session_id; session_opened: session_id, run_id of what is trained; evaluated: when ("before" | "after"), accuracy,
-    loss, …; cycle: cycle (0-based), cycles, metrics; block_saved: cycle, state_id; exported: path, sha256; closing:
-    message, how far a bad end has come; verdict: message, closed, how it came out; session_closed: session_id, after
-    whichever end; finished: the summary.
+    loss, …; cycle: cycle (0-based), cycles, metrics, budget (the share used of it, None without one); block_saved:
+    cycle, state_id; exported: path, sha256; closing: message, how far a bad end has come; verdict: message, closed, how
+    it came out; session_closed: session_id, after whichever end; finished: the summary.
 
     Of a pipeline — pipeline: name, folder, stages (their names), once its run folder is there; stage: name, algorithm,
     number (from 1), stages (how many), a stage begins or is about to be adopted; stage_done: outcome (of the stage),

@@ -135,6 +135,21 @@ async def feedback_for(
     return [[None if isinstance(one, Failed) else one for one in group] for group in said]
 
 
+def verdict_to_come(source: FeedbackSource, example: Example, *, longest: bool) -> str:
+    """What the verifier will say of an attempt that is not there yet: a plain wrong one, or at its longest.
+
+    Of what it reads in the attempt and quotes, one digit stands here.
+    """
+    attempt = Completion(prompt=(), text="0", token_count=1, finished=not longest, example=example)
+    said = _verdict(source, attempt, _LONG_REWARD if longest else 0.0)
+    assert isinstance(said, str), "an attempt with a reward has a verdict"
+    return said
+
+
+_LONG_REWARD = 1.23e-123
+"""No reward takes more characters in a verdict."""
+
+
 def _say(source: FeedbackSource, attempts: Sequence[Completion], rewards: Sequence[float | None]) -> list[str | Failed]:
     """Feedback on a group, for the sources that need no worker."""
     if source.kind == "sibling":

@@ -102,6 +102,32 @@ measurements of 24 prompts, between 90 and 97 held the true value, fewest where 
 apart from 0 even where the two intervals overlap."""
 
 
+FORECAST = {
+    "metric": "What is foretold: reward_mean.",
+    "cycles": "Cycles that had been trained.",
+    "interval": "The share of what is likely that `low` to `high` hold: 0.9.",
+    "now": "The mean reward that the curve has come to, without the last cycle's noise.",
+    "at_twice_the_compute": "The mean reward once the run has taken twice as much.",
+    "gain": "What that gains.",
+    "ceiling": "The mean reward that unlimited compute comes near.",
+}
+
+FORECASTS = """\
+`forecast` in `summary.json` says where the reward was heading: ScaleRL's sigmoid (arXiv 2510.13786) fitted to the
+run's `reward_mean` over the compute it has taken, in tokens, a trained one counted twice ([costs](costs.md)). It is
+there after 8 cycles or more with a reward whose range is known, that is, of the functions that are shipped; else it is
+null. Each number has its median as `value`, and `low` and `high`: a curve that is seen halfway allows many ceilings. It
+supposes that the run goes on as it did, with the same data and learning rate: behind a schedule's end the next steps
+are worth less."""
+
+
+def forecast_markdown() -> str:
+    """What a forecast is, and what its numbers are."""
+    return "\n".join(
+        [FORECASTS, "", "| key | meaning |", "|---|---|", *(f"| `{key}` | {text} |" for key, text in FORECAST.items())]
+    )
+
+
 def entry(key: str) -> str | None:
     """The glossary's name for a key of a metrics row: the key, or its family; None when there is neither."""
     if key in GLOSSARY:
@@ -138,6 +164,10 @@ def glossary_markdown() -> str:
         *(f"| `{key}` | {text} |" for key, text in EVALUATION_GLOSSARY.items()),
         "",
         INTERVALS,
+        "",
+        "## Forecast",
+        "",
+        forecast_markdown(),
     ]
     return "\n".join(lines) + "\n"
 

@@ -10,7 +10,7 @@ session; a repeated one would be billed twice. Retrying belongs to the client, w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from prefect import Task, task
@@ -36,16 +36,40 @@ _TASKS: dict[str, Task[[Run, OperationHandle, str], Coroutine[Any, Any, Complete
 
 def run_operation(run: Run, kind: str, payload: dict[str, Any], label: str) -> Awaitable[Completed]:
     """Post an operation on the run itself; the awaitable is its task."""
-    handle = run.client.submit_run_operation(run.run_id, kind, payload)
-    return _TASKS[kind](run, handle, label)
+    return _posted(run, kind, payload, label, lambda: run.client.submit_run_operation(run.run_id, kind, payload))
 
 
 def sampler_operation(
     run: Run, sampler_id: str, kind: str, payload: dict[str, Any], label: str
 ) -> Awaitable[Completed]:
     """Post an operation on one of the run's snapshots; the awaitable is its task."""
-    handle = run.client.submit_sampler_operation(run.run_id, sampler_id, kind, payload)
+    return _posted(
+        run,
+        kind,
+        payload,
+        label,
+        lambda: run.client.submit_sampler_operation(run.run_id, sampler_id, kind, payload),
+    )
+
+
+def _posted(
+    run: Run, kind: str, payload: dict[str, Any], label: str, post: Callable[[], OperationHandle]
+) -> Awaitable[Completed]:
+    """The one place that every operation goes through: the gate is asked, then it is posted.
+
+    A refusal is raised where the operation is awaited, as the endpoint's would be: those posted before it are.
+    """
+    try:
+        most = run.meter.gate.admit(kind, payload)
+    except Exception as refusal:
+        return _refused(refusal)
+    handle = post()
+    run.meter.hold(handle, most)
     return _TASKS[kind](run, handle, label)
+
+
+async def _refused(refusal: Exception) -> Completed:
+    raise refusal
 
 
 def sample(run: Run, sampler_id: str, request: dict[str, Any], label: str = "sample") -> Awaitable[Completed]:

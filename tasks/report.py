@@ -12,6 +12,8 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.exceptions import PrefectHTTPStatusError
 
+from tasks.reward_range import Range
+from tasks.run_forecast import run_forecast
 from tasks.run_page import run_report_markdown
 
 NOT_THERE = 404
@@ -47,12 +49,13 @@ async def _updated(artifact_id: UUID, artifact: Artifact) -> bool:
 class Report:
     """The artifacts of one run. They are created with the first block and updated in place after."""
 
-    __slots__ = ("_algorithm", "_cycles", "_name", "_page", "_progress")
+    __slots__ = ("_algorithm", "_cycles", "_name", "_page", "_progress", "_reward_range")
 
-    def __init__(self, algorithm: str, cycles: int, name: str) -> None:
+    def __init__(self, algorithm: str, cycles: int, name: str, reward_range: Range | None = None) -> None:
         self._algorithm = algorithm
         self._cycles = cycles
         self._name = name
+        self._reward_range = reward_range
         self._progress = Shown()
         self._page = Shown()
 
@@ -63,14 +66,23 @@ class Report:
         await self._progress.show(
             ProgressArtifact(key=self._key("progress"), description=description, progress=percent)
         )
-        await self._show(run_report_markdown(None, rows, evaluations, name=self._name, algorithm=self._algorithm))
+        await self._show(None, rows, evaluations)
 
     async def publish(self, summary: dict[str, Any], rows: Sequence[dict[str, float]]) -> None:
         """Show how the run ended."""
-        evaluations = summary.get("evaluations", [])
-        await self._show(run_report_markdown(summary, rows, evaluations, name=self._name, algorithm=self._algorithm))
+        await self._show(summary, rows, summary.get("evaluations", []))
 
-    async def _show(self, markdown: str) -> None:
+    async def _show(
+        self, summary: dict[str, Any] | None, rows: Sequence[dict[str, float]], evaluations: Sequence[dict[str, Any]]
+    ) -> None:
+        markdown = run_report_markdown(
+            summary,
+            rows,
+            evaluations,
+            name=self._name,
+            algorithm=self._algorithm,
+            forecast=run_forecast(rows, self._reward_range),
+        )
         description = f"{self._algorithm} run {self._name}"
         await self._page.show(MarkdownArtifact(key=self._key("report"), description=description, markdown=markdown))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Any, Protocol
 
 from whitney.client import WhitneyClient
 from whitney.sequence import OperationHandle
@@ -33,15 +33,51 @@ class Completed:
         self.result = result
 
 
+class Gate(Protocol):
+    """What is asked before an operation is posted, and told what it was billed for."""
+
+    def admit(self, kind: str, payload: dict[str, Any]) -> Usage:
+        """Let an operation through: the most that it may be billed for. Whatever this raises is the operation's end."""
+        ...
+
+    def settle(self, most: Usage, billed: Usage) -> None:
+        """An operation that was let through has ended."""
+        ...
+
+
+class Open:
+    """A gate that lets everything through."""
+
+    __slots__ = ()
+
+    def admit(self, kind: str, payload: dict[str, Any]) -> Usage:
+        """Nothing is counted."""
+        return Usage()
+
+    def settle(self, most: Usage, billed: Usage) -> None:
+        """Nothing to settle."""
+
+
 class Meter:
-    """What operations cost: how many of each kind, tokens, and seconds from post to answer."""
+    """What operations cost: how many of each kind, tokens, and seconds from post to answer; behind a gate."""
 
-    __slots__ = ("operations", "seconds", "tokens")
+    __slots__ = ("_held", "gate", "operations", "seconds", "tokens")
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Gate | None = None) -> None:
+        self.gate = gate or Open()
+        self._held: dict[OperationHandle, Usage] = {}
         self.operations: Counter[str] = Counter()
         self.tokens: Counter[str] = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def hold(self, handle: OperationHandle, most: Usage) -> None:
+        """Remember of a posted operation what the gate has let through."""
+        self._held[handle] = most
+
+    def settle(self, handle: OperationHandle) -> None:
+        """Tell the gate what an operation was billed for."""
+        if (most := self._held.pop(handle, None)) is not None:
+            self.gate.settle(most, handle.usage)
 
     def count(self, kind: str, usage: Usage, seconds: float) -> None:
         """Add one operation."""
@@ -90,5 +126,6 @@ class Run:
 
     def count(self, kind: str, result: dict[str, Any], handle: OperationHandle) -> Completed:
         """Put a finished operation on the meter."""
+        self.meter.settle(handle)
         self.meter.count(kind, handle.usage, handle.seconds)
         return Completed(result)

@@ -110,6 +110,14 @@ class RunFolder:
         """summary.json: how the run ended."""
         _write_json(self.path / "summary.json", summary)
 
+    def write_plan(self, plan: Mapping[str, Any]) -> None:
+        """plan.json: what the run was to cost, as it was known at its beginning."""
+        _write_json(self.path / "plan.json", plan)
+
+    def read_plan(self) -> dict[str, Any] | None:
+        """plan.json as it was written; None where there is none, or it is damaged."""
+        return _read_json(self.path / "plan.json")
+
     def write_seconds(self, by_process: Mapping[str, float]) -> None:
         """seconds.json: how long each process has been at work on the run, as of its last record."""
         _write_json(self.path / "seconds.json", by_process)

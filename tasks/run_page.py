@@ -8,6 +8,8 @@ from typing import Any
 from tasks.curve import Row, finite, image, line_chart_svg
 from tasks.glossary import explain
 from tasks.measured import gained, rows
+from tasks.planned import planned_markdown
+from tasks.run_forecast import RunForecast, forecast_told
 
 CHARTS = (
     ("Reward by cycle", ("reward_mean", "reward_max", "best_reward")),
@@ -47,18 +49,26 @@ SHOWN = (
 
 
 def run_report_markdown(
-    summary: Row | None, rows: Sequence[Row], evaluations: Sequence[Row] = (), *, name: str, algorithm: str
+    summary: Row | None,
+    rows: Sequence[Row],
+    evaluations: Sequence[Row] = (),
+    *,
+    name: str,
+    algorithm: str,
+    forecast: RunForecast | None = None,
 ) -> str:
     """The page of a run: how it ended (once it has), the curves, the last cycle with each number explained.
 
-    `rows` are those of metrics.jsonl, `evaluations` those of evaluations.jsonl, so far.
+    `rows` are those of metrics.jsonl, `evaluations` those of evaluations.jsonl, so far; the `forecast` is theirs.
     """
     parts = [f"# {algorithm} · {name}"]
     if summary is not None:
-        parts += [_before_after(summary), _ending(summary)]
+        parts += [_before_after(summary), _ending(summary), planned_markdown(summary)]
     parts += _heldout_charts(evaluations)
-    charts = {title: line_chart_svg(rows, keys=keys, title=title) for title, keys in CHARTS}
+    onward = None if forecast is None else forecast.onward()
+    charts = {title: line_chart_svg(rows, keys=keys, title=title, onward=onward) for title, keys in CHARTS}
     parts += [image(svg, title) for title, svg in charts.items() if svg]
+    parts += [f"Forecast: {forecast_told(forecast.as_json())}."] if forecast else []
     if rows:
         parts.append(_last_cycle(rows[-1]))
     parts.append(

@@ -16,6 +16,9 @@ ATTEMPT = "whitney.attempt"
 ROOT_ATTEMPT = "whitney.root_attempt"
 """The top-level flow run's run count. A stage that is retried with its pipeline need not have been in every attempt."""
 
+PROJECT = "whitney.project"
+"""The project whose limits by month it counts towards (`[budget] project`)."""
+
 CREATE_KEY = "whitney.create_key"
 """The create_key of the session itself."""
 
@@ -39,3 +42,7 @@ def attempt_of(labels: Mapping[str, str], key: str = ATTEMPT) -> int:
     label = labels.get(key, "1")
     # Anybody may label a session: thousands of digits are no number to Python, and must not stop whoever closes others.
     return int(label) if label.isdecimal() and len(label) <= LONGEST_ATTEMPT else 1
+
+
+STOPPED_WITH_PIPELINE = "whitney.stopped_with_pipeline"
+"""Label of a stage's flow run: "yes" where a limit of its pipeline has stopped it, so that a Retry goes on with it."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.config import ConfigError, FlowConfig
+from flows.config import BudgetConfig, ConfigError, FlowConfig
 
 ALLOW_DRIFT = "WHITNEY_ALLOW_DRIFT"
 """Environment variable; "1" lets a run go on with what has changed, and writes the change into config.json."""
@@ -33,6 +33,7 @@ WITHOUT_EFFECT = frozenset(
         "config.skip_unchanged",
         "config.approval.above_operations",
         "config.approval.timeout_hours",
+        *(f"config.budget.{field}" for field in BudgetConfig.model_fields),
         "data.description",
         "capability.operations",
         "capability.emulated",

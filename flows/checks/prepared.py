@@ -92,7 +92,7 @@ class Prepared:
             "temperature": temperature,
             "top_p": sampling.top_p,
             "seed": seed,
-            "stop_token_ids": list(self.renderer.stop_token_ids),
+            "stop_token_ids": [] if sampling.ignore_eos else list(self.renderer.stop_token_ids),
         }
         if sampling.top_k is not None:
             params["top_k"] = sampling.top_k
@@ -119,6 +119,8 @@ class Prepared:
                 f"sampling with temperature {sampling.temperature}, top_p {sampling.top_p}, top_k {sampling.top_k}: "
                 "the sampler's log-probs are the model's own at temperature 1, so importance ratios will be off"
             )
+        if sampling.ignore_eos:
+            found.append("sampling.ignore_eos: no completion ends before max_tokens, so none learns to")
         every = config.evaluation.every
         if config.evaluation.enabled and every is not None and every > config.cycles:
             found.append(

@@ -1,6 +1,7 @@
 """What a user can set, with vetted defaults. The same models are the TOML file, `--set a.b=c` and the UI's form."""
 
 from flows.config.base import FlowConfig, GroupConfig, NormalizedConfig, RolloutConfig, SampledConfig
+from flows.config.budget import BudgetConfig
 from flows.config.group_relative import (
     CispoConfig,
     DapoConfig,
@@ -17,7 +18,7 @@ from flows.config.group_relative import (
     RlooConfig,
     SapoConfig,
 )
-from flows.config.options import ApprovalConfig, KlConfig, ResampleConfig, StopConfig, TeacherConfig
+from flows.config.options import ApprovalConfig, KlConfig, ResampleConfig, TeacherConfig
 from flows.config.others import CustomConfig, SftConfig, TttConfig
 from flows.config.sections import (
     ConfigError,
@@ -30,6 +31,7 @@ from flows.config.sections import (
     SamplingConfig,
     Section,
 )
+from flows.config.stop import StopConfig
 from flows.config.two_runs import (
     DistillConfig,
     DpoConfig,
@@ -69,6 +71,7 @@ CONFIGS: dict[str, type[FlowConfig]] = {
 __all__ = [
     "CONFIGS",
     "ApprovalConfig",
+    "BudgetConfig",
     "CispoConfig",
     "ConfigError",
     "CustomConfig",

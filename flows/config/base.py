@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from algorithms import NO_TERMS, Aggregation, Algorithm, KlPenalty, LossTerms
-from flows.config.options import ApprovalConfig, KlConfig, StopConfig
+from flows.config.budget import BudgetConfig
+from flows.config.options import ApprovalConfig, KlConfig
 from flows.config.sections import (
     CredentialsBlock,
     DataConfig,
@@ -25,6 +26,7 @@ from flows.config.sections import (
     SamplingConfig,
     Section,
 )
+from flows.config.stop import StopConfig
 from tasks import data as data_sets
 from tasks.data import DataSet, DataSource
 from tasks.examples import Example
@@ -62,6 +64,7 @@ class FlowConfig(Section):
         "one: nothing is trained or billed.",
     )
     approval: ApprovalConfig = Field(default_factory=ApprovalConfig)
+    budget: BudgetConfig = Field(default_factory=BudgetConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)
     lora: LoraSection = Field(default_factory=LoraSection)
     data: DataConfig = Field(default_factory=DataConfig)
@@ -100,6 +103,7 @@ class FlowConfig(Section):
         """
         self.loss_terms()
         self.evaluation.require_between_blocks(self.save_every)
+        self.stop.check_gain(self.reward_terms(), self.cycles, self.budget.prices)
 
     def check_data(self, train: Sequence[Example]) -> None:
         """Refuse examples that lack what the algorithm learns from.

@@ -1,4 +1,4 @@
-"""The tables of options: approval, when to stop, and what some algorithms have: a KL term, a teacher, resampling."""
+"""The tables of options: approval, and what some algorithms have: a KL term, a teacher, resampling."""
 
 from __future__ import annotations
 
@@ -26,24 +26,6 @@ class ApprovalConfig(Section):
     def timeout_s(self) -> float:
         """The same in seconds."""
         return self.timeout_hours * 3600
-
-
-class StopConfig(Section):
-    """When to stop before the last cycle. Looked at where a block ends, because that is where weights are saved."""
-
-    zero_signal_streak: PositiveInt | None = Field(
-        None, description="Stop after so many cycles in a row in which no group had a gradient."
-    )
-    max_kl: Annotated[float, Field(gt=0)] | None = Field(
-        None,
-        description="Stop when `kl_reference`, else `kl_sampler_trainer_k3`, exceeds it, in nats per token.",
-    )
-    max_mean_completion_tokens: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Stop when completions have become longer than this on average: a length blow-up."
-    )
-    min_mean_completion_tokens: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Stop when completions have become shorter than this on average: a collapse."
-    )
 
 
 class KlConfig(Section):

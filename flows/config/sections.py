@@ -134,6 +134,9 @@ class SamplingConfig(Section):
     top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
         None, description="Keep the k likeliest tokens; RL needs none."
     )
+    ignore_eos: bool = Field(
+        False, description="Completions run on to max_tokens, whatever they say: for measuring costs, not for learning."
+    )
 
 
 class RewardConfig(Section):

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from flows.config import ApprovalConfig
+from flows.config import ApprovalConfig, BudgetConfig
 from flows.config.sections import CredentialsBlock, Id, RunName, Section
 from flows.config.stage import StageConfig
 
@@ -30,6 +30,9 @@ class StagedConfig(Section):
         "completed one.",
     )
     approval: ApprovalConfig = Field(default_factory=ApprovalConfig)
+    budget: BudgetConfig = Field(
+        default_factory=BudgetConfig, description="Of all stages together; a stage may have one of its own beside it."
+    )
     shared: dict[str, Any] = Field(
         default_factory=dict,
         description="Settings of every stage whose algorithm has them; what a stage's config says goes before.",

@@ -14,6 +14,8 @@ from filelock import FileLock
 from prefect.logging import get_run_logger
 
 from flows.checks.prepared import Prepared
+from flows.durable.budget import Budget
+from flows.durable.budget_pause import ask_here
 from flows.durable.earlier import give_way
 from flows.durable.lineage import delete_old_states, require_next, require_taken_at
 from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, Row, Start
@@ -22,6 +24,7 @@ from flows.durable.session_scope import POLICY, SessionScope
 from flows.durable.stopwatch import Stopwatch
 from tasks.events import emit
 from tasks.report import Report
+from tasks.reward_range import reward_range
 from tasks.rewards import RewardPool
 from tasks.run import Run
 from tasks.run_folder import RunFolder
@@ -33,6 +36,7 @@ class Attempt:
 
     __slots__ = (
         "_lock",
+        "budget",
         "chain",
         "client",
         "config",
@@ -45,24 +49,38 @@ class Attempt:
         "scope",
         "stopped",
         "stopwatch",
+        "suspends",
     )
 
     def __init__(
-        self, inputs: Prepared, client: WhitneyClient, folder: RunFolder, scope: SessionScope, lock: FileLock
+        self,
+        inputs: Prepared,
+        client: WhitneyClient,
+        folder: RunFolder,
+        scope: SessionScope,
+        *,
+        lock: FileLock,
+        stopwatch: Stopwatch,
+        budget: Budget,
+        suspends: bool,
     ) -> None:
         self.config = config = inputs.config
         self.inputs = inputs
         self.client = client
         self.folder = folder
         self.scope = scope
+        self.budget = budget
+        scope.meter.gate = budget
         self.pool = RewardPool(timeout_s=config.reward_timeout_s, keys=[client.settings.api_key])
         self.rows: list[Row] = []
         self.chain: list[BlockOutcome] = []
         self.evaluations: list[EvaluationOutcome] = []
         self.stopped: str | None = None
         self._lock = lock
-        self.report = Report(inputs.algorithm, config.cycles, folder.path.name)
-        self.stopwatch = Stopwatch(folder, scope.create_key)
+        rewards = reward_range(config.reward_terms())
+        self.report = Report(inputs.algorithm, config.cycles, folder.path.name, rewards)
+        self.stopwatch = stopwatch
+        self.suspends = suspends
 
     async def __aenter__(self) -> Self:
         return self
@@ -171,6 +189,10 @@ class Attempt:
         if outcome.attempt == self.scope.attempt:
             self.write_measurements()
             await self.report.update(self.rows, [one.told for one in self.evaluations])
+
+    async def ask_for_budget(self, ended: Exception) -> None:
+        """As `flows.durable.budget_pause.ask_here`, for `flows.begun_anew`."""
+        await ask_here(self, ended)
 
     def write_blocks(self) -> None:
         """metrics.jsonl and states.jsonl: one row a cycle, one row a block, after however many attempts."""

@@ -16,15 +16,20 @@ from flows.checks.prepared import Prepared
 from flows.config import FlowConfig
 from flows.durable.approval import approve
 from flows.durable.attempt import Attempt
+from flows.durable.budget_begin import open_budget, project_of_pipeline, require_sense
+from flows.durable.budget_pause import read_answer
 from flows.durable.children import end_cancelling_children
 from flows.durable.earlier import take_over
 from flows.durable.lost_states import revoke_lost_blocks
+from flows.durable.plan_kept import keep_plan
 from flows.durable.session_scope import SessionScope
 from flows.durable.slots import Slots
+from flows.durable.stopwatch import Stopwatch
 from flows.durable.telling import warn
 from flows.durable.unchanged import skip_if_unchanged
 from flows.durable.weights_left import require_weights_left
 from flows.durable.writable import writable
+from flows.person import is_suspended
 from tasks.events import emit
 from tasks.run_folder import RunFolder
 
@@ -45,8 +50,10 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
             await skip_if_unchanged(fingerprint(inputs.record(flow_run.id)))
         slots = Slots(config.session_limit, planned_sessions(config), flow_run_id=flow_run.id)
         await slots.require()
+        require_sense(inputs, goes_on=goes_on)
         if flow_run.parent_flow_run_id is None:
             await approve(inputs)
+        may_ask = await read_answer(flow_run.id) if config.budget.on_exceed == "pause" else True
         # Only now: whoever was asked in this process is in another attempt than before.
         scope = SessionScope(
             client, slots, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count
@@ -58,12 +65,19 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         before = folder.read_config()
         with writable(config.output_dir):
             _record(inputs, folder, scope.attempt, before)
+            await keep_plan(inputs, folder)
         if goes_on:
             await end_cancelling_children(flow_run.id)
             await require_weights_left(client, inputs, await revoke_lost_blocks(client, folder))
+        stopwatch = Stopwatch(folder, scope.create_key)
+        budget = await open_budget(config.budget, client, scope.flow_run_id, stopwatch.read)
+        budget.asks = may_ask
+        scope.project = config.budget.project or project_of_pipeline()
         _announce(inputs, folder)
         held.pop_all()  # they are the attempt's now
-        return Attempt(inputs, client, folder, scope, lock)
+        return Attempt(
+            inputs, client, folder, scope, lock=lock, stopwatch=stopwatch, budget=budget, suspends=is_suspended()
+        )
 
 
 def _goes_on(config: FlowConfig) -> bool:

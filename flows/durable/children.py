@@ -14,7 +14,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
-from prefect.states import Crashed
+from prefect.states import AwaitingRetry, Crashed
 
 from flows.config import ConfigError
 from tasks.prefect_server import PAGE
@@ -48,6 +48,20 @@ async def end_cancelling_children(flow_run_id: str) -> None:
         for child in children:
             crashed: State[None] = Crashed(message="its process was gone before it could be cancelled")
             await api.set_flow_run_state(child.id, crashed, force=True)
+
+
+async def reopen_child(flow_run_id: str, message: str) -> None:
+    """Let a run that is suspended take up the child again that ended Cancelled with this message.
+
+    It goes on as the same attempt, in which Prefect would hand out that end once more: `flows.reopening` says why this
+    state is the way.
+    """
+    stopped = [
+        one for one in await _children(flow_run_id, StateType.CANCELLED) if one.state and one.state.message == message
+    ]
+    async with get_client() as api:
+        for child in stopped:
+            await api.set_flow_run_state(child.id, AwaitingRetry(message="stopped by the budget"), force=True)
 
 
 async def _children(flow_run_id: str, state: StateType) -> list[FlowRun]:

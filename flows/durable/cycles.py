@@ -9,6 +9,7 @@ from typing import Any, Self
 from prefect.logging import get_run_logger
 
 from flows.durable.attempt import Attempt
+from flows.durable.budget_parts import begin_block
 from flows.durable.outcome import Block, BlockOutcome, Row, Start
 from tasks.events import emit
 from tasks.run import Run
@@ -58,7 +59,12 @@ class Cycles:
 
     @classmethod
     async def begin(cls, attempt: Attempt, block: Block, start: Start) -> Self:
-        """The cycles of `block`, with the policy at `start`."""
+        """The cycles of `block`, with the policy at `start`.
+
+        Raises:
+            BudgetReachedError: the budget does not allow a whole block, so nothing of it is begun.
+        """
+        await begin_block(attempt, block)
         return cls(attempt, await attempt.policy(start), block, start)
 
     def __iter__(self) -> Iterator[Cycle]:
@@ -88,7 +94,7 @@ class Cycles:
         self._rows.append(row)
         shown = ", ".join(f"{key} {row[key]:.4g}" for key in (*LOGGED, "seconds/cycle") if key in row)
         get_run_logger().info("cycle %d of %d: %s", cycle.number + 1, attempt.config.cycles, shown)
-        emit("cycle", cycle=cycle.number, cycles=attempt.config.cycles, metrics=row)
+        emit("cycle", cycle=cycle.number, cycles=attempt.config.cycles, metrics=row, budget=attempt.budget.share)
 
     def outcome(self) -> BlockOutcome:
         """What the block leaves behind, once its state is saved."""

@@ -9,9 +9,11 @@ from prefect.logging import get_run_logger
 
 from flows.checks.drift import fingerprint
 from flows.durable.attempt import Attempt
+from flows.durable.budget_stop import account_of, note_stop
 from flows.durable.delivery import deliver
 from flows.durable.lineage import redone_in
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome
+from flows.durable.plan_kept import planned
 from flows.durable.summary import summarize
 from flows.durable.telling import warn
 from flows.durable.unchanged import remember_fingerprint
@@ -34,6 +36,8 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
         "flow_run_id": scope.flow_run_id,
         "attempt": scope.attempt,
         "stopped": attempt.stopped,
+        "budget": account_of(attempt),
+        "planned": planned(attempt.folder),
         "state_id": attempt.chain[-1].state_id,
         "seconds": attempt.stopwatch.note(),
         "open_sessions": None if sessions is None else sum(session.status == "open" for session in sessions),
@@ -49,7 +53,9 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
     await deliver(attempt, adapter, summary)
     attempt.folder.write_summary(summary)
     await attempt.report.publish(summary, attempt.rows)
-    await remember_fingerprint(fingerprint(attempt.folder.read_config()))
+    await note_stop(attempt)
+    if attempt.budget.reached is None:  # else there is something left to do
+        await remember_fingerprint(fingerprint(attempt.folder.read_config()))
     emit("finished", **summary)
     return summary
 

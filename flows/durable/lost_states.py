@@ -54,7 +54,11 @@ async def revoke_lost_blocks(client: WhitneyClient, folder: RunFolder) -> Left:
     children = await completed_children(folder.flow_run_id)
     blocks, astray = unbroken(child for child in children if isinstance(child.outcome, BlockOutcome))
     lost: list[tuple[Child, Problem]] = [(child, Problem.ASTRAY) for child in reversed(astray)]
-    exported = any(isinstance(child.outcome, ExportOutcome) for child in children if not _is_of_another(child, blocks))
+    exported = any(
+        isinstance(child.outcome, ExportOutcome) and child.outcome.final
+        for child in children
+        if not _is_of_another(child, blocks)
+    )
     while not exported and blocks and (problem := await _problem(client, folder, blocks[-1].outcome)):
         lost.append((blocks.pop(), problem))
     if not blocks and any(problem is Problem.GONE for _, problem in lost):

@@ -113,7 +113,10 @@ class EvaluationOutcome(BaseModel):
 
 
 class ExportOutcome(BaseModel):
-    """An exported adapter on the caller's disk, and what was found in it."""
+    """An exported adapter on the caller's disk, and what was found in it. Not `final` where the budget stopped the run.
+
+    Such a one is replaced once the run has gone on.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -122,5 +125,6 @@ class ExportOutcome(BaseModel):
     path: str
     sha256: str
     facts: AdapterFacts | None = None
+    final: bool = True
     attempt: int
     usage: Row

@@ -23,7 +23,7 @@ from tasks.run import Meter, Run
 from tasks.session import close_session, create_run, create_session, finish_run, wait_terminal
 from whitney.client import WhitneyClient
 from whitney.heartbeat import beat
-from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, ROOT_ATTEMPT, ROOT_FLOW_RUN, SLOTS
+from whitney.labels import ATTEMPT, CREATE_KEY, FLOW_RUN, PROJECT, ROOT_ATTEMPT, ROOT_FLOW_RUN, SLOTS
 
 POLICY = "policy"
 
@@ -33,6 +33,7 @@ class SessionScope:
 
     __slots__ = (
         "_client",
+        "_lives",
         "_requested",
         "_sessions",
         "_slots",
@@ -41,6 +42,7 @@ class SessionScope:
         "create_key",
         "flow_run_id",
         "meter",
+        "project",
         "root_id",
         "runs",
     )
@@ -50,6 +52,7 @@ class SessionScope:
         self._slots = slots
         self._stack = AsyncExitStack()
         self._requested = False
+        self._lives = 1
         self._sessions: dict[str, str] = {}
         self.flow_run_id = flow_run_id
         self.root_id = root_id
@@ -57,6 +60,7 @@ class SessionScope:
         # Names what this process creates: asked for twice, it is still one. Not the attempt's alone: a run that was
         # suspended and resumed is the same attempt in another process, and must not be handed a session that is closed.
         self.create_key = f"{flow_run_id}:{attempt}:{secrets.token_hex(4)}"
+        self.project: str | None = None
         self.runs: dict[str, Run] = {}
         self.meter = Meter()
 
@@ -82,18 +86,37 @@ class SessionScope:
             ROOT_FLOW_RUN: self.root_id,
             ATTEMPT: str(self.attempt),
             ROOT_ATTEMPT: str(await self._root_attempt()),
-            CREATE_KEY: self.create_key,
+            CREATE_KEY: self._session_key,
+            **({PROJECT: self.project} if self.project else {}),
             **({SLOTS: lease} if (lease := self._slots.lease) else {}),
         }
         self._requested = True
         emit("session_requested")
-        create_key = self.create_key if name == "main" else f"{self.create_key}:{name}"
+        create_key = self._session_key if name == "main" else f"{self._session_key}:{name}"
         session = await create_session(self._client, create_key, labels)
         self._sessions[name] = session.session_id
         emit("session_created", session_id=session.session_id)
         await self._stack.enter_async_context(beat(self._client, session.session_id, ttl_s=session.ttl_s))
         await self._show_sessions()
         return session.session_id
+
+    @property
+    def _session_key(self) -> str:
+        """What names the sessions that are open together: the process, and how often it has started over."""
+        return self.create_key if self._lives == 1 else f"{self.create_key}:{self._lives}"
+
+    async def start_over(self) -> None:
+        """End what is open in the middle of its work; what is opened next is a session of its own.
+
+        Raises:
+            RuntimeError: it could not be closed, and nothing is opened beside it.
+        """
+        await self.abandon()
+        if self._requested:
+            raise RuntimeError("a session could not be closed, see above; the run ends here, and Retry goes on")
+        self.runs.clear()
+        self.meter.take()  # on no block's record: it is redone
+        self._lives += 1
 
     async def _root_attempt(self) -> int:
         """The run count of the top-level flow run: asked for late, where a session is really opened."""
@@ -139,7 +162,7 @@ class SessionScope:
                 end_sessions,
                 self._client.settings,
                 self.flow_run_id,
-                label=(CREATE_KEY, self.create_key),
+                label=(CREATE_KEY, self._session_key),
                 attempts_up_to=self.attempt,
             )
             if closed:

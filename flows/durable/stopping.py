@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flows.config import StopConfig
+from flows.durable.gain import gain_reason
 from flows.durable.outcome import Row
+from tasks.prices import Prices
+from tasks.reward_range import Range
 
 
-def stop_reason(rules: StopConfig, rows: Sequence[Row]) -> str | None:
-    """Which rule the cycles so far have met, as a sentence; None to go on."""
+def stop_reason(
+    rules: StopConfig, rows: Sequence[Row], *, reward_range: Range | None = None, prices: Prices | None = None
+) -> str | None:
+    """Which rule the cycles so far have met, as a sentence; None to go on.
+
+    Args:
+        rules: the configuration's.
+        rows: the metrics of the cycles so far.
+        reward_range: what a forecast is made with; None makes none.
+        prices: for the rule about money.
+    """
     if not rows:
         return None
     streak = _zero_signal_streak(rows)
@@ -26,7 +38,7 @@ def stop_reason(rules: StopConfig, rows: Sequence[Row]) -> str | None:
         value = last.get(metric)
         if bound is not None and value is not None and sign * value > sign * bound:
             return f"{metric} is {value:.4g}, {'above' if sign > 0 else 'below'} stop.{rule} = {bound}"
-    return None
+    return gain_reason(rules, rows, reward_range, prices)
 
 
 def _zero_signal_streak(rows: Sequence[Row]) -> int:

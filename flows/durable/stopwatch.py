@@ -20,6 +20,13 @@ class Stopwatch:
 
     def note(self) -> float:
         """Put it on record; the seconds of all attempts up to now."""
-        seconds = {**self._earlier, self._process: round(time.monotonic() - self._began, 1)}
-        self._folder.write_seconds(seconds)
-        return round(sum(seconds.values()), 1)
+        self._folder.write_seconds({**self._earlier, self._process: round(self._here(), 1)})
+        return round(self.read(), 1)
+
+    def read(self) -> float:
+        """The seconds of all attempts up to now."""
+        others = sum(seconds for process, seconds in self._earlier.items() if process != self._process)
+        return others + self._here()
+
+    def _here(self) -> float:
+        return time.monotonic() - self._began

@@ -10,6 +10,8 @@ from typing import Any
 from algorithms import difference_interval
 from flows.config import FlowConfig
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome, Row
+from tasks.reward_range import reward_range
+from tasks.run_forecast import run_forecast
 
 
 def summarize(
@@ -26,6 +28,7 @@ def summarize(
     before = next((one for one in evaluations[:1] if one.when == "before"), None)
     after = next((one for one in evaluations[-1:] if one.when != "before"), None)
     others: list[EvaluationOutcome | ExportOutcome] = [*evaluations, adapter]
+    forecast = run_forecast(rows, reward_range(config.reward_terms()))
     usage = Counter[str]()
     for part in (*rows, *(other.usage for other in others)):
         usage.update({key: value for key, value in part.items() if key.startswith(("operations/", "tokens/"))})
@@ -41,6 +44,7 @@ def summarize(
         "evaluation_after": after.told if after else None,
         "evaluations": [one.told for one in evaluations],
         "accuracy_gain": accuracy_gain(before, after) if before and after else None,
+        "forecast": forecast.as_json() if forecast else None,
         "operations": _section(usage, "operations/"),
         "tokens": _section(usage, "tokens/"),
         "beside_blocks": [{"attempt": other.attempt, **other.usage} for other in others],

@@ -13,8 +13,10 @@ from prefect.runtime import flow_run
 
 from flows.config.pipeline import PipelineConfig
 from flows.durable.earlier import take_over
+from flows.durable.stopwatch import Stopwatch
 from flows.durable.writable import writable
 from flows.reopening import reopen_failed_stages
+from flows.stages.budget import PipelineBudget
 from flows.stages.chain import Chain
 from flows.stages.checks import prepare_stages
 from flows.stages.handed_on import require_handed_on, require_recorded
@@ -73,7 +75,18 @@ async def begin_pipeline(config: PipelineConfig, recorded: Sequence[StageOutcome
             folder.write_config(now)
         get_run_logger().info("%d stages; run folder %s", len(config.stages), folder.path)
         emit("pipeline", name=name, folder=str(folder.path), stages=[stage.name for stage in config.stages])
-        return Chain(config, recorded, prepared, client=client, folder=folder, process=process, held=held.pop_all())
+        seconds = Stopwatch(folder, process.create_key).read
+        budget = await PipelineBudget.open(config, client, process.flow_run_id, seconds)
+        return Chain(
+            config,
+            recorded,
+            prepared,
+            client=client,
+            folder=folder,
+            process=process,
+            budget=budget,
+            held=held.pop_all(),
+        )
 
 
 def _earlier(config: PipelineConfig, name: str) -> RunFolder | None:

@@ -14,6 +14,7 @@ from flows.config.stages import stage_config
 from flows.durable.earlier import Beginner, give_way
 from flows.durable.stopwatch import Stopwatch
 from flows.durable.unchanged import remember_fingerprint
+from flows.stages.budget import PipelineBudget
 from flows.stages.ending import open_sessions_below, tell_of_lost_adapters
 from flows.stages.gate import pass_gate
 from flows.stages.outcome import StageOutcome, judged, require_own, stage_outcome
@@ -36,6 +37,7 @@ class Chain:
         client: WhitneyClient,
         folder: RunFolder,
         process: Beginner,
+        budget: PipelineBudget,
         held: AsyncExitStack,
     ) -> None:
         self.config = config
@@ -46,15 +48,18 @@ class Chain:
         self._client = client
         self._process = process
         self._held = held
+        self._budget = budget
         self._ran: set[str] = set()
         self._former = {str(row["stage"]): row for row in folder.read_stages()}
         self._report = PipelineReport(config, folder.path.name)
         self._current: StageConfig | None = None
+        self._unfinished: str | None = None
         self._stopwatch = Stopwatch(folder, process.create_key)
 
     async def __aenter__(self) -> Self:
         try:
             self._held.enter_context(listening(self._listen))
+            self._held.enter_context(self._budget.shared())
             await self._report.update([])
         except BaseException:
             await self._held.aclose()
@@ -82,6 +87,25 @@ class Chain:
     def recorded(self, stage: StageConfig) -> StageOutcome | None:
         """The outcome that an earlier pipeline has left for a stage, where this one starts after it."""
         return self._recorded.get(stage.name)
+
+    async def may_begin(self, stage: StageConfig) -> bool:
+        """Whether the pipeline's budget leaves enough for a stage to begin; one that has saved a block only goes on.
+
+        Raises:
+            ConfigError, NotAnsweredError, Pause: as `flows.stages.budget.PipelineBudget.allows`.
+        """
+        prepared = self._prepared.get(stage.name)
+        number = self.config.stages.index(stage) + 1
+        begun = any(self.folder.path.glob(f"{number}-{stage.name}*/states.jsonl"))
+        return prepared is None or begun or await self._budget.allows(stage, prepared, len(self.outcomes))
+
+    def stopped_within(self, stage: StageConfig, outcome: StageOutcome, summary: Mapping[str, Any]) -> bool:
+        """Whether the pipeline's budget has ended the stage: it is then not finished, nor held to its gate."""
+        if self._budget.stopped_within(summary):
+            self.outcomes[stage.name] = outcome
+            self._unfinished = stage.name
+            return True
+        return False
 
     def config_of(self, stage: StageConfig) -> FlowConfig:
         """What a stage is trained with, its weights and teacher those of earlier outcomes."""
@@ -137,11 +161,12 @@ class Chain:
             "flow_run_id": self._process.flow_run_id,
             "attempt": self._process.attempt,
             "seconds": self._stopwatch.note(),
+            **self._budget.told([name for name in self.outcomes if name != self._unfinished]),
             "open_sessions": await open_sessions_below(self._process.flow_run_id, self._client),
         }
         tell_of_lost_adapters(outcomes)
         self.folder.write_summary(summary)
-        if whole := self.folder.read_config().get("fingerprint"):
+        if not self._budget.stopped and (whole := self.folder.read_config().get("fingerprint")):
             await remember_fingerprint(whole)
         return summary
 

@@ -56,6 +56,7 @@ class StageOutcome(BaseModel):
     cycles: int
     operations: dict[str, int]
     tokens: dict[str, int]
+    planned: dict[str, Any] | None = None
     redone: dict[str, Any] | None = None
     gate: GateOutcome | None = None
     seconds: float

@@ -8,6 +8,7 @@ from typing import Any
 
 from flows.config.pipeline import PIPELINE
 from flows.stages.outcome import StageOutcome
+from tasks.planned import planned_together
 
 
 def summarize(outcomes: Sequence[StageOutcome], flow_run_id: str) -> dict[str, Any]:
@@ -29,6 +30,7 @@ def summarize(outcomes: Sequence[StageOutcome], flow_run_id: str) -> dict[str, A
         "evaluation_after": rows[-1]["evaluation_after"],
         "operations": dict(sorted(operations.items())),
         "tokens": dict(sorted(tokens.items())),
+        "planned": planned_together([outcome.planned for outcome in own]),
         "redone": _redone(own),
         "gates": {outcome.stage: outcome.gate.model_dump() for outcome in outcomes if outcome.gate},
         "model": last.model,

@@ -1,6 +1,6 @@
 import pytest
 
-from algorithms.catalogue import further_reading, profile, profiles, references
+from algorithms.catalogue import further_reading, profile, profile_of, profiles, references
 from algorithms.registry import ALGORITHMS
 from algorithms.scaling import H100_HOURS_PER_GB200_HOUR
 
@@ -31,6 +31,8 @@ def test_the_published_curves_are_the_table_s() -> None:
         "Dr_GRPO": (0.51, 1.9, 3800),
         "CISPO": (0.58, 2.2, 3000),
     }
+    for fit in fits.values():  # at Cmid half of the way is gone, wherever it began
+        assert fit.curve(0.2).reward(fit.midpoint) == pytest.approx((0.2 + fit.ceiling) / 2)
     in_h100_hours = {name: fit.midpoint * H100_HOURS_PER_GB200_HOUR for name, fit in fits.items()}
     assert in_h100_hours == {"GRPO": 11_200, "DAPO": 9_800, "Dr_GRPO": 10_640, "CISPO": 8_400}
 
@@ -38,6 +40,14 @@ def test_the_published_curves_are_the_table_s() -> None:
 def test_every_algorithm_s_profile_and_every_row_s_references_are_there() -> None:
     assert {row.profile for row in ALGORITHMS.values() if row.profile} == set(profiles())
     assert {key for row in profiles().values() for key in row.references} <= set(references())
+
+
+def test_a_variant_has_its_family_s_row_and_what_is_of_no_family_has_none() -> None:
+    assert not [row.name for row in ALGORITHMS.values() if row.profile and row.family]
+    assert {row.family for row in ALGORITHMS.values() if row.family} == {"GRPO", "REINFORCE", "SDPO"}
+    assert profile_of(ALGORITHMS["ppo"]) == profile("GRPO"), "it has no critic"
+    assert profile_of(ALGORITHMS["ppo_critic"]) == profile("PPO")
+    assert [name for name, row in ALGORITHMS.items() if profile_of(row) is None] == ["sft", "custom"]
 
 
 def test_typical_settings_are_the_table_s() -> None:

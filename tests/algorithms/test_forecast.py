@@ -93,6 +93,22 @@ def test_what_is_flat_promises_nothing_and_what_falls_falls_on() -> None:
     assert falling.high < 0
 
 
+def test_a_reward_that_stands_at_the_top_is_not_foretold_to_fall() -> None:
+    rng, cycles = np.random.default_rng(3), [float(c) for c in range(1, 21)]
+    for rewards in ([1.0] * 20, [float(1 - abs(rng.normal(0, 0.001))) for _ in cycles]):
+        fit = forecast(cycles, rewards)
+        assert fit.parameter("ceiling").low > 0.99
+        assert abs(fit.gain(20).value) < 1e-3
+
+
+def test_points_that_the_range_has_no_room_for_are_explained_by_the_nearest_curves_within_it() -> None:
+    cycles = [float(c) for c in range(1, 17)]
+    straight = forecast(cycles, [0.05 + 0.05 * c for c in cycles])
+    assert 0.85 < straight.reward(32).value <= straight.parameter("ceiling").high <= 1
+    fallen = forecast(cycles, [1.0] + [0.0] * 15)
+    assert fallen.reward(32).high < 0.1
+
+
 def test_rewards_beyond_0_to_1_have_their_own_range() -> None:
     scaled = [3 * CISPO.reward(c) - 1 for c in COMPUTE]
     assert forecast(COMPUTE, scaled, lowest=-1, highest=2).best.ceiling == pytest.approx(0.74, abs=1e-5)

@@ -6,14 +6,18 @@ import json
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
 from algorithms import ALGORITHMS, PROVIDER_LOSS_SUPPORT
+from algorithms.catalogue import profiles, references
 from cli.algorithm_numbers import NUMBERS, numbers
 from cli.algorithm_pages import docstring_parts, files, page
 from cli.algorithms import PAGES
 from cli.app import run_command
+from cli.cost_pages import costs_markdown
 from flows.config import CONFIGS
 
 
@@ -79,7 +83,7 @@ def test_an_unknown_name_is_told_with_the_nearest(capsys: pytest.CaptureFixture[
     assert "unknown algorithm 'gpro': did you mean 'grpo'?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["--json"], ["dpo"], ["dpo", "--json"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["dpo"], ["dpo", "--json"], ["--compare", "grpo"]], ids=" ".join)
 def test_it_loads_neither_prefect_nor_torch_nor_pydantic(arguments: list[str]) -> None:
     code = f"import sys; from cli.app import run_command; status = run_command(['algorithms', *{arguments}]); "
     code += "sys.exit(status or ', '.join({'prefect', 'torch', 'pydantic'} & set(sys.modules)) or 0)"
@@ -87,11 +91,97 @@ def test_it_loads_neither_prefect_nor_torch_nor_pydantic(arguments: list[str]) -
     assert done.returncode == 0, done.stderr
 
 
+def test_algorithms_are_compared_by_memory_settings_and_published_curves(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    shown = asked(capsys, "--compare", "grpo", "cispo", "gspo", "--compute", "3000", "6000", "--target", "0.51")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "│" in line]
+    cells = {label: told for label, *told in rows if label}
+    assert cells["catalogue row"] == ["GRPO", "CISPO", "GRPO, its family"]
+    assert cells["typical G"] == ["2, 8, 16, 32, 64", "8, 16", "2, 8, 16, 32, 64"]
+    assert cells["at 3,000 GB200 h"] == ["0.312", "0.390", "–"]
+    assert cells["at 6,000 GB200 h"][1] == "0.512"
+    assert cells["compute for 0.51"][0] == "never: it ends at 0.5"
+    assert cells["curve"][2] == "none published"
+
+
+def test_a_comparison_as_json_and_in_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = asked(capsys, "cispo", "--compare", "ppo_critic", "dpo", "opd", "sft")
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "none: tinker-nomics" in shown
+    found = json.loads(asked(capsys, "--compare", "cispo", "sft", "--target", "0.39", "--start", "0.2", "--json"))
+    cispo, sft = found["algorithms"]
+    assert cispo["scaling"]["compute_for_target"] == pytest.approx({"gb200_hours": 3000, "h100_hours": 8400})
+    assert [one["gb200_hours"] for one in cispo["scaling"]["rewards"]] == [1000, 3000, 10_000]
+    assert cispo["references"][0].endswith("arXiv 2506.13585")
+    assert (sft["profile"], sft["scaling"]) == (None, None)
+
+
+def test_the_curves_are_drawn_with_a_dot_at_each_midpoint(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "curves.svg"
+    asked(capsys, "--compare", "grpo", "cispo", "gspo", "--svg", str(picture))
+    drawn = ET.fromstring(picture.read_text())
+    kinds = [element.attrib.get("class") or element.tag.rpartition("}")[2] for element in drawn.iter()]
+    assert (kinds.count("curve"), kinds.count("circle")) == (2, 2)
+    assert {"grpo", "cispo", "GB200 hours"} <= {element.text for element in drawn.iter()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--compare"], "--compare: name the algorithms"),
+        (["--compare", "gpro"], "did you mean 'grpo'?"),
+        (["--compare", "grpo", "--start", "0.5"], "--start 0.5: grpo's curve ends at 0.5"),
+        (["--compare", "grpo", "--start", "nan"], "--start nan"),
+        (["--compare", "grpo", "--compute", "0"], "--compute 0: GB200 hours, above 0"),
+        (["--compare", "grpo", "--target", "2"], "--target 2"),
+        (["--compare", "sft", "--svg", "x.svg"], "no curve is published of sft"),
+        (["--compare", "grpo", "--svg", "x.png"], "its name ends in .svg"),
+        (["--compare", "grpo", "--svg", "/nowhere/x.svg"], "--svg /nowhere/x.svg cannot be written"),
+        (["--start", "0.3"], "--start: no effect without --compare"),
+    ],
+)
+def test_a_comparison_that_makes_no_sense_is_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["algorithms", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.out == ""
+
+
 def test_docs_algorithms_is_made_from_the_code() -> None:
     made = files()
     stale = [path.name for path, text in made.items() if not path.is_file() or path.read_text() != text]
     assert stale == [], "regenerate them: make docs"
     assert {path.name for path in PAGES.iterdir()} == {path.name for path in made}
+
+
+def test_the_page_of_costs_is_made_from_the_catalogue_and_the_formulas() -> None:
+    made = costs_markdown()
+    assert (PAGES.parent / "costs.md").read_text() == made, "regenerate it: make docs"
+    assert [name for name in profiles() if f"**{name}**" not in made] == []
+    assert [one for one in references().values() if f": {one}\n" not in made] == []
+    assert [name for name in ALGORITHMS if f"algorithms/{name}.md" not in made] == ["sft", "custom"]
+    assert "| CISPO | 0.58 | 2.2 | 3,000 | 8,400 | 0.231 | 0.390 | 0.555 | 0.390 |" in made
+    assert "4P + 6P·R/D" in made
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cispo", "A 58%, B 2.2, Cmid 3,000 GB200 h = 8,400 H100 h"),
+        ("gspo", "By tinker-nomics, for GRPO, its family."),
+        ("ppo_critic", "| models in memory | policy, reference, critic, reward_model |"),
+        ("sft", "tinker-nomics has no row for it"),
+    ],
+)
+def test_a_page_says_what_its_algorithm_costs(name: str, said: str) -> None:
+    assert said in page(name).split("## Cost and memory")[1].split("\n## ")[0]
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "custom"])

@@ -68,6 +68,10 @@ def test_a_run_ends_with_its_numbers_and_where_everything_is(
     assert f"Artifact:  {json.loads(Path('runs/first/summary.json').read_text())['artifact_id']}" in shown
     summary = json.loads(Path("runs/first/summary.json").read_text())
     assert f"/runs/flow-run/{summary['flow_run_id']}" in shown
+    assert "Planned:   typically 18 operations" in shown
+    plan = json.loads(Path("runs/first/plan.json").read_text())
+    assert summary["planned"] == {part: plan[part] for part in ("operations", "tokens")}
+    assert all(span["least"] <= summary["tokens"][kind] <= span["most"] for kind, span in plan["tokens"].items())
     assert summary["open_sessions"] == 0
     assert json.loads(Path("runs/first/config.json").read_text())["config"]["seed"] == 3
     assert count_open_sessions(endpoint) == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from flow_probes import GatewayOf, Taught, Trained, Visit, lines
-from tiny_configs import sft_config, tiny_config
+from tiny_configs import fixed_config, sft_config, tiny_config
 
 from gateway.launch import GatewayProcess, start_gateway
 
@@ -100,21 +100,22 @@ def _trained_runs() -> dict[tuple[str, str], dict[str, Any]]:
 def trained(
     taught: Taught, tmp_path_factory: pytest.TempPathFactory, _trained_runs: dict[tuple[str, str], dict[str, Any]]
 ) -> Trained:
-    """The summary of one short run of an algorithm on a provider, run when it is first asked for."""
+    """The summary of one short run of an algorithm on a provider, run when it is first asked for.
+
+    On the local one completions have a fixed length, and what a run costs is known beforehand.
+    """
 
     async def trained(algorithm: str, provider: str) -> dict[str, Any]:
         import flows
 
         state_id = (await taught(provider))["state_id"]
         if (algorithm, provider) not in _trained_runs:
-            # Two cycles tell what a run costs once from what each cycle costs; one is enough to have been trained.
-            config = tiny_config(
-                algorithm,
-                tmp_path_factory.mktemp("trained"),
-                provider=provider,
-                state_id=state_id,
-                cycles=2 if provider == "local" else 1,
-            )
+            folder = tmp_path_factory.mktemp("trained")
+            if provider == "local":
+                # Two cycles tell what a run costs once from what each cycle costs; one is enough to have been trained.
+                config = fixed_config(algorithm, folder, teacher=state_id)
+            else:
+                config = tiny_config(algorithm, folder, provider=provider, state_id=state_id, cycles=1)
             _trained_runs[algorithm, provider] = await flows.FLOWS[algorithm](config)
         return _trained_runs[algorithm, provider]
 

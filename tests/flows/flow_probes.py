@@ -28,7 +28,10 @@ from prefect.flow_engine import run_flow
 from prefect.flows import Flow
 from prefect.states import AwaitingRetry, Pending
 
+from algorithms.spans import Spans
+from flows.checks.plan import Plan, plan_of_run
 from flows.checks.planned import planned_operations
+from flows.checks.prepare import prepare
 from flows.config import CONFIGS, FlowConfig
 from gateway.launch import GatewayProcess
 from gateway.storage import DataDirectory
@@ -65,6 +68,20 @@ def plan_of(summary: dict[str, Any]) -> Counter[str]:
     record = json.loads((folder / "config.json").read_text())
     config = CONFIGS[record["algorithm"]].model_validate(record["config"])
     return planned_operations(record["algorithm"], config, len(lines(folder / "heldout.jsonl")))
+
+
+async def planned(summary: dict[str, Any]) -> Plan:
+    """The plan of a run's own configuration."""
+    record = json.loads((Path(summary["run_folder"]) / "config.json").read_text())
+    client, prepared = await prepare(record["algorithm"], CONFIGS[record["algorithm"]].model_validate(record["config"]))
+    await client.aclose()
+    return await plan_of_run(prepared)
+
+
+def typically(spans: Spans) -> Counter[str]:
+    """What is typically planned; counts are exact, so that they are whole."""
+    assert all(float(span.typical).is_integer() for span in spans.values()), spans
+    return Counter({name: int(span.typical) for name, span in spans.items()})
 
 
 async def all_sessions() -> list[tuple[str, str]]:

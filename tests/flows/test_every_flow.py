@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_probes import Taught, Trained, Visit, all_sessions, ledger, metrics, plan_of, sessions_of
+from flow_probes import (
+    Taught,
+    Trained,
+    Visit,
+    all_sessions,
+    ledger,
+    metrics,
+    plan_of,
+    planned,
+    sessions_of,
+    typically,
+)
 from safetensors.numpy import load_file
 from tiny_configs import tiny_config
 
@@ -33,6 +44,9 @@ REFUSED = {
         "tinker": "tinker does not advertise loss_function='sapo'.* no clipped loss stands in for it",
     },
 }
+
+# Prompts that hold what was sampled before are as long as that text is when it is tokenized again.
+RETOLD = ("sdpo", "ttt")
 
 # P = 2 prompts (4 examples or pairs for sft and dpo), G = 4 completions, K = 1 step.
 STEP = {"forward_backward": 1, "optim_step": 1}
@@ -111,6 +125,20 @@ async def test_a_cycle_costs_the_operations_that_the_algorithms_page_says(
     billed = sum(ledger(local, summary["flow_run_id"]).values(), Counter[str]())
     assert billed == +expected
     assert plan_of(summary) == billed if algorithm != "dapo" else plan_of(summary) >= billed
+
+
+@pytest.mark.parametrize("algorithm", flows.FLOWS)
+async def test_where_completions_have_one_length_the_plan_is_what_the_ledger_has(
+    algorithm: str, local: GatewayProcess, trained: Trained
+) -> None:
+    summary = await trained(algorithm, "local")
+    plan = await planned(summary)
+    for spans, found in ((plan.operations, summary["operations"]), (plan.tokens, summary["tokens"])):
+        assert all(span.least <= found.get(name, 0) <= span.most for name, span in spans.items()), (spans, found)
+    if algorithm != "dapo":
+        assert typically(plan.operations) == Counter(summary["operations"])
+    if algorithm not in {"dapo", *RETOLD}:
+        assert typically(plan.tokens) == Counter(summary["tokens"])
 
 
 @pytest.mark.parametrize(

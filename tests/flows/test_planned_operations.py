@@ -1,4 +1,4 @@
-"""The plan of a run against what the gateway has billed for it; a plain run of each algorithm: test_every_flow.py."""
+"""How operations are planned; whole runs against the ledger: test_plan_is_the_ledger.py, test_every_flow.py."""
 
 from __future__ import annotations
 
@@ -7,55 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_probes import Taught, ledger, metrics, plan_of
+from flow_probes import Taught, ledger, plan_of
 from tiny_configs import tiny_config
 
 import flows
 from flows.checks.planned import planned_measurements, planned_operations, planned_sessions
 from gateway.launch import GatewayProcess
 
-MEASURED = {"samples": 2, "max_prompts": 4, "greedy": True}
-
-# Runs with everything that adds to the plan. In none of them a cycle goes without a step.
-LARGER: dict[str, tuple[str, dict[str, Any]]] = {
-    "a reference, two steps, measured between": (
-        "grpo",
-        {
-            "kl": {"coef": 0.1},
-            "steps_per_batch": 2,
-            "cycles": 3,
-            "save_every": 1,
-            "evaluation": {**MEASURED, "every": 1},
-        },
-    ),
-    "a critic, measured": ("ppo_critic", {"steps_per_batch": 2, "save_every": 1, "evaluation": MEASURED}),
-    "a teacher's own session, measured": ("opd", {"evaluation": MEASURED}),
-    "the held-out loss in two bodies": (
-        "sft",
-        {
-            "sampling": {"max_tokens": 1},
-            "data": {"source": "addition-2digit"},
-            "evaluation": {"samples": 1, "max_prompts": 70},
-        },
-    ),
-    "the held-out margin": ("dpo", {"evaluation": {"samples": 1, "max_prompts": 40}}),
-}
-
 
 def billed(gateway: GatewayProcess, summary: dict[str, Any]) -> Counter[str]:
     return sum(ledger(gateway, summary["flow_run_id"]).values(), Counter[str]())
-
-
-@pytest.mark.parametrize("case", LARGER)
-async def test_the_plan_is_what_is_billed_with_every_option_that_adds_to_it(
-    case: str, local: GatewayProcess, taught: Taught, tmp_path: Path
-) -> None:
-    algorithm, fields = LARGER[case]
-    state_id = (await taught("local"))["state_id"]
-    config = tiny_config(algorithm, tmp_path, state_id=state_id, **fields)
-    summary = await flows.FLOWS[algorithm](config)
-    assert all(row["datums"] for row in metrics(summary)), "a cycle without a step costs less"
-    assert plan_of(summary) == billed(local, summary)
 
 
 @pytest.mark.parametrize("max_operations", [0, 3, 100])

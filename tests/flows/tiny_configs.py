@@ -21,6 +21,15 @@ SHORT = [{"function": "length", "arguments": {"target": 4}}]
 # What a taught model is rewarded for: an answer that is right, and not too long.
 MIXED = [{"function": "number"}, {"function": "length", "arguments": {"target": 3}}]
 
+# Completions of one length, of which no two are worth the same: every group has a signal, and costs are known. The
+# rate is too low for a favourite to be learnt, of which a whole group could be copies.
+FIXED: dict[str, Any] = {
+    "optimizer": {"learning_rate": 1e-3},
+    "sampling": {"max_tokens": 6, "ignore_eos": True},
+    "rewards": [{"function": "told_apart:distinct"}],
+    "resample": {"drop_overlong": False},
+}
+
 OWN: dict[str, dict[str, Any]] = {
     "sft": {"batch_size": 4},
     "dpo": {"batch_size": 4, "data": {"source": "addition-1digit-preferences"}},
@@ -57,6 +66,12 @@ def tiny_config(
     elif state_id:
         small["model"]["initial_state_id"] = state_id
     return CONFIGS[algorithm].model_validate({**small, **OWN.get(algorithm, {}), **fields})
+
+
+def fixed_config(algorithm: str, folder: Path, *, teacher: str, **fields: Any) -> Any:
+    """The same with `FIXED`, from the base model, whose completions are all different; `teacher` is opd's."""
+    fixed = {name: value for name, value in FIXED.items() if name in CONFIGS[algorithm].model_fields}
+    return tiny_config(algorithm, folder, state_id=teacher if algorithm == "opd" else None, **{**fixed, **fields})
 
 
 def grpo_config(folder: Path, **fields: Any) -> GrpoConfig:

@@ -8,7 +8,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tasks.curve import line_chart_svg, nice_ticks
+from tasks.chart_frame import nice_ticks
+from tasks.curve import Onward, line_chart_svg
+from tasks.run_forecast import run_forecast
 from tasks.run_page import run_report_markdown
 
 ROWS = [{"cycle": i, "reward_mean": 0.1 + 0.05 * i, "reward_max": 1.0, "grad_norm": 1.5} for i in range(16)]
@@ -171,6 +173,30 @@ def test_a_report_in_the_middle_of_a_run_has_curves_and_no_ending() -> None:
     assert list(charts(page)) == ["Reward by cycle"]
     assert "held out" not in page
     assert "None" not in page
+
+
+def test_a_forecast_is_drawn_dotted_beyond_the_last_point_on_the_band_of_its_interval() -> None:
+    onward = Onward("reward_mean", "forecast", [(16.0, 0.8, 0.7, 0.9), (32.0, 1.0, 0.75, 1.2)])
+    svg = line_chart_svg(ROWS, keys=["reward_mean", "reward_max"], title="t", onward=onward)
+    across = {t.text: float(t.attrib["x"]) for t in drawn(svg, "text") if t.attrib["text-anchor"] == "middle"}
+    (line,) = [path.attrib for path in drawn(svg, "path") if path.attrib.get("class") == "onward"]
+    (band,) = [path.attrib["d"] for path in drawn(svg, "path") if path.attrib.get("class") == "band"]
+    ends = [float(x) for x in re.findall(r"([\d.]+) [\d.]+", line["d"])]
+    assert ends[0] == points(svg)[15][0], "where the last cycle stands"
+    assert ends[1] == pytest.approx(across["30"] + (across["30"] - across["20"]) / 5, abs=0.2)
+    assert line["stroke-dasharray"]
+    assert band.count(" ") == 4
+    assert "forecast" in {text.text for text in drawn(svg, "text")}
+    assert "onward" not in line_chart_svg(ROWS, keys=["reward_max"], title="t", onward=onward)
+
+
+def test_the_page_tells_a_forecast_and_draws_it_in_the_chart_of_the_reward_alone() -> None:
+    rows = [{**row, "stop_fraction": 0.5, "tokens/sampled": 100} for row in ROWS]
+    page = run_report_markdown(
+        None, rows, name="demo", algorithm="grpo", forecast=run_forecast(rows, reward_range=(0.0, 1.0))
+    )
+    assert "Forecast: reward 0.793 now, 0.946 [" in page
+    assert ["onward" in svg for svg in charts(page).values()] == [True, False]
 
 
 @pytest.mark.parametrize(

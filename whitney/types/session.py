@@ -22,11 +22,13 @@ class CreateSession(WireRequest):
 class Session(WireAnswer):
     """A session with its runs.
 
+    `created_at`: when it was opened, ISO 8601; an endpoint may not say.
     `ttl_s`: seconds without a heartbeat after which the endpoint cancels and closes it; None or 0: never.
     """
 
     session_id: str
     status: SessionStatus
+    created_at: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     runs: list[Run] = Field(default_factory=list)
     reason: str | None = None

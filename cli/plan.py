@@ -1,0 +1,95 @@
+"""`whitney plan`: what a configuration will cost, before anything is allocated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from cli.failures import interruptible
+from cli.prefect_setup import configure
+
+if TYPE_CHECKING:
+    from flows.checks.plan import Plan
+    from flows.load_config import AnyConfig
+
+
+def plan(
+    config: Path,
+    other: Path | None = None,
+    *,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    prices: Path | None = None,
+    gpu: str | None = None,
+    completion_tokens: float | None = None,
+    overrides: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
+    embedded: bool | None = None,
+) -> int:
+    """Show what a configuration will cost: operations, tokens, FLOPs, memory, time, money. Nothing is allocated.
+
+    Everything that a run checks before its session is checked, against the live endpoint: what it serves, the losses
+    its provider has, the weights to start from. Data order is seeded, so prompts are counted exactly. How long
+    completions will be is not known: at least one token, at most sampling.max_tokens.
+
+    Parameters
+    ----------
+    config
+        TOML file, of an algorithm or a pipeline.
+    other
+        A second one, to stand beside the first: what differs is marked.
+    as_json
+        Print JSON, as docs/plan.schema.json describes it; a list where two files are named.
+    prices
+        Your price file; `whitney init prices` writes one to fill in.
+    gpu
+        Reckon time on this GPU, h100 for one; default: the price file's.
+    completion_tokens
+        Tokens of a typical completion; default: as long as the data's answers, else half of sampling.max_tokens.
+    overrides
+        A field put over the file's, both files' where there are two, e.g. --set cycles=20; may be repeated.
+    embedded
+        Always, or never, start a gateway to ask.
+    """
+    configure(verbose=False)
+    from rich.console import Console
+
+    from cli.check_config import check_config
+    from cli.plan_made import endpoint_for, plan_of, terms_of
+    from cli.terminal import sayer
+    from flows.load_config import load_config
+
+    files = [path for path in (config, other) if path is not None]
+    configs = [load_config(path, overrides) for path in files]
+    for algorithm, loaded in configs:
+        check_config(algorithm, loaded)
+    terms = [terms_of(prices, gpu, completion_tokens, loaded) for _, loaded in configs]
+    say = sayer(Console(stderr=as_json))  # JSON stands alone
+    with interruptible(), endpoint_for([loaded for _, loaded in configs], embedded=embedded, say=say):
+        plans = [asyncio.run(plan_of(*one, its_terms)) for one, its_terms in zip(configs, terms, strict=True)]
+    if as_json:
+        shown = [one.as_json() for one in plans]
+        print(json.dumps(shown if other else shown[0], indent=2, ensure_ascii=False))
+    else:
+        _show(files, configs, plans)
+    return 0
+
+
+def _show(files: Sequence[Path], configs: Sequence[tuple[str, AnyConfig]], plans: Sequence[Plan]) -> None:
+    """As wide as the terminal."""
+    import shutil
+
+    from rich.console import Console
+
+    from cli.plan_compare import compared
+    from cli.plan_view import shown
+
+    console = Console(width=shutil.get_terminal_size().columns)  # COLUMNS, else the terminal's own, else 80
+    for part in shown(plans[0]) if len(plans) == 1 else compared([str(path) for path in files], configs, plans):
+        console.print(part, highlight=False)
+    if all(one.cost is None for one in plans):
+        console.print("Money: fill in a price file (whitney init prices), then --prices FILE.", highlight=False)
+    console.print("Nothing was allocated: no session, no operation.", highlight=False)

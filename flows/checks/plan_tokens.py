@@ -1,0 +1,68 @@
+"""The tokens of a run at least, typically and at most, as the ledger counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from algorithms.spans import Span, Spans
+from flows.checks.plan_lengths import Lengths
+from flows.checks.planned_cost import Tokens
+from flows.checks.planned_example import Costs
+from flows.checks.planned_prompts import Case
+from flows.checks.planned_spans import asks_about_all, expected_draws, may_send_nothing, most_draws
+from flows.checks.planned_tokens import Counted, count
+from flows.checks.prepared import Prepared
+
+CASES: tuple[Case, Case, Case] = ("least", "typical", "most")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpans:
+    """Of a run, or of its cycles alone.
+
+    Args:
+        by_kind: "prefill", "sampled", "trained".
+        frozen: of the prefill, what a teacher or a reference reads.
+    """
+
+    by_kind: Spans
+    frozen: Span
+
+
+def tokens_of(prepared: Prepared, length: Lengths) -> tuple[TokenSpans, TokenSpans]:
+    """The tokens of a whole run, measurements among them; and those of its cycles alone.
+
+    At least: every completion one token long, no group drawn again; and where rewards decide it, nothing trained.
+    """
+    config = prepared.config
+    draws = {"least": 0.0, "typical": expected_draws(config), "most": float(most_draws(config))}
+    costs = Costs(prepared)
+    counted = [
+        count(costs, completion_tokens=tokens, resampled=draws[case], case=case)
+        for case, tokens in zip(CASES, length.completion.values, strict=True)
+    ]
+    counted[0] = replace(counted[0], cycles=_at_least(prepared, counted[0].cycles))
+    return _spans(counted, lambda one: one.cycles + one.measurements), _spans(counted, lambda one: one.cycles)
+
+
+def _at_least(prepared: Prepared, cycles: Tokens) -> Tokens:
+    """What is left where no reward tells two completions apart."""
+    if may_send_nothing(prepared.algorithm, prepared.config):
+        cycles = replace(cycles, trained=0.0)
+    if asks_about_all(prepared.config):
+        return cycles
+    return replace(cycles, prefill=cycles.prefill - cycles.frozen, frozen=0.0)
+
+
+def _spans(counted: list[Counted], part: Callable[[Counted], Tokens]) -> TokenSpans:
+    least, typical, most = map(part, counted)
+    kinds = ("prefill", "sampled", "trained", "frozen")
+    spans = {kind: _in_order(*(getattr(one, kind) for one in (least, typical, most))) for kind in kinds}
+    frozen = spans.pop("frozen")
+    return TokenSpans(spans, frozen)
+
+
+def _in_order(least: float, typical: float, most: float) -> Span:
+    """Means may be off by a last bit."""
+    return Span(min(least, typical), typical, max(typical, most))

@@ -1,0 +1,29 @@
+"""Tokens by the ledger's words, to be added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """By the ledger's words; `frozen` is of `prefill` what a teacher or a reference reads."""
+
+    prefill: float = 0
+    sampled: float = 0
+    trained: float = 0
+    frozen: float = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            self.prefill + other.prefill,
+            self.sampled + other.sampled,
+            self.trained + other.trained,
+            self.frozen + other.frozen,
+        )
+
+    def __mul__(self, times: float) -> Tokens:
+        return Tokens(self.prefill * times, self.sampled * times, self.trained * times, self.frozen * times)
+
+
+NOTHING = Tokens()

@@ -1,0 +1,100 @@
+"""The tokens that one example costs: drawn and trained once in a cycle, or measured once."""
+
+from __future__ import annotations
+
+from algorithms import ALGORITHMS
+from flows.checks.planned_cost import NOTHING, Tokens
+from flows.checks.planned_inputs import given_inputs
+from flows.checks.planned_prompts import Case, frozen_prompt, starting_prompt
+from flows.checks.prepared import Prepared
+from flows.config import DistillConfig, DpoConfig, SftConfig
+from tasks.examples import Example
+
+
+class Costs:
+    """What the examples of a run cost. Each is tokenized once, however often it is asked about."""
+
+    __slots__ = ("_lengths", "_roles", "prepared")
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        self._roles = frozenset(prepared.config.needs(ALGORITHMS[prepared.algorithm]).extra_runs)
+        self._lengths: dict[tuple[str, int], int] = {}  # by what is measured, and the example, which the data keep
+
+    def trained(self, example: Example, completion: float, case: Case) -> Tokens:
+        """An example's place in a cycle's batch, with all steps on it."""
+        config = self.prepared.config
+        if isinstance(config, SftConfig):
+            return Tokens(trained=config.steps_per_batch * self._inputs(example))
+        if isinstance(config, DpoConfig):
+            inputs = self._inputs(example)
+            return Tokens(prefill=2 * inputs, trained=config.steps_per_batch * inputs, frozen=inputs)
+        return self._group(example, completion, case)
+
+    def measured(self, example: Example, completion: float) -> Tokens:
+        """A held-out example's place in a measurement."""
+        config, cost = self.prepared.config, NOTHING
+        if isinstance(config, SftConfig):
+            cost += Tokens(prefill=self._inputs(example))
+        if isinstance(config, DpoConfig):
+            inputs = self._inputs(example)
+            cost += Tokens(prefill=2 * inputs, frozen=inputs)
+        if not self.prepared.evaluation_rewards:
+            return cost
+        prompt = self._prompt(example)
+        if length := _length(self.prepared, prompt, completion):
+            drawn = [config.evaluation.samples, *([1] if config.evaluation.greedy else [])]
+            cost += Tokens(prefill=prompt * len(drawn), sampled=sum(drawn) * length)
+        return cost
+
+    def _group(self, example: Example, completion: float, case: Case) -> Tokens:
+        """A group of completions: drawn, put to a frozen run or a critic where there is one, trained."""
+        prepared, config, bare = self.prepared, self.prepared.config, self._prompt(example)
+        size, steps = config.group_size, config.steps_per_batch  # type: ignore[attr-defined] # whoever samples has it
+        length = _length(prepared, bare, completion)
+        if not length:
+            return NOTHING
+        prompt = starting_prompt(prepared, example, bare, completion, case)
+        drawn = Tokens(prefill=prompt, sampled=size * length)
+        if "critic" in self._roles:
+            inputs = size * (prompt + length - 1)
+            return drawn + Tokens(prefill=inputs, trained=2 * steps * inputs)
+        asked = 0.0
+        if self._roles:
+            asked, length = _asked(prepared, example, prompt, length, case)
+        inputs = min(prompt + length, prepared.context_tokens) - 1 if length else 0.0
+        return drawn + Tokens(prefill=size * asked, trained=steps * size * inputs, frozen=size * asked)
+
+    def _prompt(self, example: Example) -> int:
+        key = ("prompt", id(example))
+        if key not in self._lengths:
+            self._lengths[key] = len(self.prepared.renderer.prompt_tokens(example))
+        return self._lengths[key]
+
+    def _inputs(self, example: Example) -> int:
+        """Of the datums that a given reply makes, or a pair of them."""
+        key = ("inputs", id(example))
+        if key not in self._lengths:
+            self._lengths[key] = given_inputs(self.prepared, example)
+        return self._lengths[key]
+
+
+def _asked(prepared: Prepared, example: Example, prompt: float, length: float, case: Case) -> tuple[float, float]:
+    """Tokens that a frozen run reads of a completion and what stands before it; tokens of it that are then trained.
+
+    A completion that a teacher can be asked about in part only is trained in part.
+    """
+    taught = isinstance(prepared.config, DistillConfig)
+    room = prepared.teacher_context_tokens if taught else prepared.context_tokens
+    before = frozen_prompt(prepared, example, prompt, length, case)
+    if before is not None and case == "most":
+        before = min(before, max(room - length, prompt))
+    if before is None or before >= room:
+        return 0.0, 0.0 if taught else length
+    length = min(length, room - before)
+    return before + length, length
+
+
+def _length(prepared: Prepared, prompt: float, completion: float) -> float:
+    """Tokens of a completion behind a prompt; 0 where the prompt fills the context, and is not sent."""
+    return max(0.0, min(completion, prepared.config.sampling.max_tokens, prepared.context_tokens - prompt))

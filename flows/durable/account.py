@@ -1,0 +1,119 @@
+"""An account: the limits of a budget, and what has been billed to them or may yet be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flows.config import BudgetConfig
+from flows.config.budget import OF_THE_MONTH
+from flows.early_end import BudgetReachedError
+from tasks.prices import Prices
+from whitney.types import RunUsage, Usage
+
+TOKENS = ("prefill", "sampled", "trained")
+FREE = Usage()
+NOISE = 1e-9
+"""Of sums of money, as a share of the limit."""
+
+
+class Account:
+    """Limits by their names in the configuration, and what counts towards them.
+
+    Args:
+        name: what begins a limit's name when people are told of it: "budget".
+        owner: the flow run whose labels say by how much a person has raised a limit.
+        config: the budget; what to do where a limit is reached.
+        kinds: of which of its limits this is the account, and what each is a limit of: `OF_THE_RUN`, say.
+        spent: what was billed before.
+        prices: of "cost"; None where nothing costs money.
+        seconds: how long the run has been at work.
+    """
+
+    __slots__ = ("_kinds", "_operations", "_prices", "_seconds", "_tokens", "config", "limits", "name", "owner")
+
+    def __init__(
+        self,
+        name: str,
+        owner: str,
+        config: BudgetConfig,
+        kinds: Mapping[str, str],
+        *,
+        spent: RunUsage,
+        prices: Prices | None = None,
+        seconds: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.name = name
+        self.owner = owner
+        self.config = config
+        self.limits = config.limits(kinds)
+        self._kinds = kinds
+        self._prices = prices
+        self._seconds = seconds
+        self.restart(spent)
+
+    @property
+    def of_the_month(self) -> bool:
+        """Whether it is shared with other runs, which post at the same time."""
+        return self._kinds is OF_THE_MONTH
+
+    def restart(self, spent: RunUsage) -> None:
+        """Count from what the endpoint says."""
+        self._operations = Counter(spent.operations)
+        self._tokens = Counter({name: getattr(spent, f"{name}_tokens") for name in TOKENS})
+
+    def require(self, operations: Mapping[str, int], tokens: Usage, what: str, *, ends: bool = False) -> None:
+        """Make sure that so much fits. Of what `ends` a run the operations alone count: for it the rest was kept.
+
+        Raises:
+            BudgetReachedError: it does not; names the limit.
+        """
+        for field, limit in self.limits.items():
+            kind, used = self._kinds[field], self.used(field)
+            if ends and kind != "operations":
+                continue
+            after = self._amount(kind, Counter(operations), tokens)
+            # Time cannot be kept in reserve: a run whose minutes are over ends.
+            if after > limit * (1 + NOISE) or (kind == "minutes" and used >= limit):
+                path = f"{self.name}.{field}"
+                raise BudgetReachedError(path, limit=limit, used=used, needed=after - used, what=what)
+
+    def add(self, kind: str, most: Usage) -> None:
+        """An operation is about to be posted, which may be billed for so much."""
+        self._operations[kind] += 1
+        self._tokens.update({name: getattr(most, f"{name}_tokens") for name in TOKENS})
+
+    def settle(self, most: Usage, billed: Usage) -> None:
+        """One has ended: what it was billed for stands in place of what it might have been."""
+        self._tokens.update({n: getattr(billed, f"{n}_tokens") - getattr(most, f"{n}_tokens") for n in TOKENS})
+
+    def used(self, field: str) -> float:
+        """What is used of a limit."""
+        return self._amount(self._kinds[field], Counter(), FREE)
+
+    def told(self) -> dict[str, dict[str, Any]]:
+        """Every limit and what is used of it, for the summary."""
+        return {
+            f"{self.name}.{field}": {"limit": limit, "used": round(self.used(field), 6)}
+            for field, limit in self.limits.items()
+        }
+
+    def raise_limit(self, field: str, more: float) -> None:
+        """Raise a limit by so much; by 0: lift it."""
+        if more and field in self.limits:
+            self.limits[field] += more
+        else:
+            self.limits.pop(field, None)
+
+    def _amount(self, kind: str, operations: Counter[str], tokens: Usage) -> float:
+        """Of what a limit is of: what is used, and so much more."""
+        if kind == "operations":
+            return self._operations.total() + operations.total()
+        if kind == "minutes":
+            return self._seconds() / 60
+        total: dict[str, int] = {name: self._tokens[name] + getattr(tokens, f"{name}_tokens") for name in TOKENS}
+        if kind == "tokens":
+            return sum(total.values())
+        assert self._prices is not None  # the configuration has it so
+        return self._prices.cost(self._operations + operations, total, self._seconds())

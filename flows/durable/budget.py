@@ -1,0 +1,154 @@
+"""The budget's gate: asked before each operation is posted, whoever posts it, and before each block.
+
+What a run needs to end is kept in reserve: the export, and within a block its `save_state`. Where the next operation
+would take of that, the gate closes: nothing passes any more but the export of the last saved block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flows.durable.account import FREE, Account
+from flows.durable.budget_month import look_again
+from flows.durable.telling import warn
+from flows.early_end import BudgetReachedError
+from whitney.client import WhitneyClient
+from whitney.types import Usage
+
+EXPORT, SAVE = "export_lora", "save_state"
+
+
+class Budget:
+    """The accounts of one attempt: its own, a pipeline's, a project's month. Without one everything passes."""
+
+    __slots__ = ("_accounts", "_reserve", "_touched", "_warned", "asks", "reached")
+
+    def __init__(self, accounts: Sequence[Account] = ()) -> None:
+        self._accounts = list(accounts)
+        self._warned: set[str] = set()
+        self._reserve = Counter({EXPORT: 1})
+        self._touched = False
+        self.asks = True
+        self.reached: BudgetReachedError | None = None
+
+    def begin(self, what: str, needed: Mapping[str, int], *, saves: int = 0) -> None:
+        """Something is about to begin that needs so many operations: a block, a measurement.
+
+        Args:
+            what: as people call it.
+            needed: by kind, without what is kept in reserve.
+            saves: how many `save_state` end it.
+
+        Raises:
+            BudgetReachedError: it would not come to its end, so it is not begun.
+        """
+        self._reserve = Counter({EXPORT: 1, SAVE: saves})
+        self._touched = False
+        self._require(needed, FREE, what)
+
+    def admit(self, kind: str, payload: Mapping[str, Any]) -> Usage:
+        """Let an operation through, and count it with the most that it may be billed for.
+
+        Raises:
+            BudgetReachedError: it would take of what the run needs to end; so would every other from now on.
+        """
+        closes = self._reserve[kind] > 0
+        if self.reached is not None and not (closes and kind == EXPORT):
+            raise self.reached
+        most = most_usage(kind, payload)
+        if closes:
+            for account in self._accounts:
+                account.require({kind: 1}, most, kind, ends=True)
+        else:
+            self._require({kind: 1}, most, kind)
+        self._reserve[kind] -= closes
+        self._touched = True
+        for account in self._accounts:
+            account.add(kind, most)
+        self._warn()
+        return most
+
+    def settle(self, most: Usage, billed: Usage) -> None:
+        """An operation has ended."""
+        for account in self._accounts:
+            account.settle(most, billed)
+
+    async def look_again(self, client: WhitneyClient) -> None:
+        """Ask the endpoint again for what is shared with other runs."""
+        for account in self._accounts:
+            await look_again(account, client)
+
+    @property
+    def pauses(self) -> bool:
+        """Whether a person is to be asked about the limit that was reached, and has not said no to it."""
+        return self.asks and self.reached is not None and self.account_of(self.reached).config.on_exceed == "pause"
+
+    def account_of(self, reached: BudgetReachedError) -> Account:
+        """Whose limit it is."""
+        return next(one for one in self._accounts if one.name == reached.account)
+
+    def reopen(self, more: float) -> None:
+        """Let operations through again, with so much more of the limit that was reached; 0: without it."""
+        assert self.reached is not None
+        self.account_of(self.reached).raise_limit(self.reached.field, more)
+        self._warned.discard(self.reached.path)
+        self.reached, self._touched = None, False
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the gate has closed in the middle of something, with operations of it posted."""
+        return self.reached is not None and self._touched
+
+    @property
+    def share(self) -> float | None:
+        """The share used of the limit that is nearest, 0 to 1; None without a limit."""
+        return max((share for _, _, share in self._shares()), default=None)
+
+    def told(self) -> dict[str, Any] | None:
+        """What is used of each limit, for the summary; None without a limit."""
+        if not self._accounts:
+            return None
+        used = {path: row for one in self._accounts for path, row in one.told().items()}
+        return {"used": used, "reached": self.reached.path if self.reached else None}
+
+    def _require(self, operations: Mapping[str, int], most: Usage, what: str) -> None:
+        """So much, and what is kept in reserve."""
+        if self.reached is not None:
+            raise self.reached
+        try:
+            for account in self._accounts:
+                account.require(Counter(operations) + self._reserve, most, what)
+        except BudgetReachedError as reached:
+            self.reached = reached
+            raise
+
+    def _warn(self) -> None:
+        for account, field, share in self._shares():
+            path = f"{account.name}.{field}"
+            if share >= account.config.warn_at and path not in self._warned:
+                self._warned.add(path)
+                warn(f"{share:.0%} of {path} = {account.limits[field]:,.10g} is used ({account.used(field):,.10g})")
+
+    def _shares(self) -> list[tuple[Account, str, float]]:
+        return [(one, field, one.used(field) / limit) for one in self._accounts for field, limit in one.limits.items()]
+
+
+def most_usage(kind: str, payload: Mapping[str, Any]) -> Usage:
+    """The most that an operation may be billed for, in tokens, from what is posted.
+
+    A payload of a user's own that is not as the wire has it counts nothing: the endpoint refuses it unbilled.
+    """
+    try:
+        if kind == "sample":
+            drawn = payload.get("num_samples", 1) * payload["sampling_params"]["max_tokens"]
+            return Usage(prefill_tokens=len(payload["prompt"]["token_ids"]), sampled_tokens=drawn)
+        if kind == "logprobs":
+            return Usage(prefill_tokens=len(payload["input"]["token_ids"]))
+        if kind in ("forward", "forward_backward"):
+            tokens = sum(len(datum["input"]["token_ids"]) for datum in payload["data"])
+            return Usage(**{"prefill_tokens" if kind == "forward" else "trained_tokens": tokens})
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return FREE
+    return FREE

@@ -1,0 +1,101 @@
+"""How an attempt opens its budget: what earlier attempts were billed for is on it from the beginning."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from typing import NamedTuple
+
+from flows.checks.planned_parts import least_useful
+from flows.checks.prepared import Prepared
+from flows.config import BudgetConfig, ConfigError
+from flows.config.budget import OF_THE_RUN
+from flows.durable.account import Account
+from flows.durable.budget import Budget
+from flows.durable.budget_labels import raised
+from flows.durable.budget_month import open_month
+from tasks.lineage import summed
+from tasks.prices import Prices, read_prices
+from whitney.client import WhitneyClient
+from whitney.labels import FLOW_RUN
+from whitney.types import RunUsage, Session
+
+
+class Whole(NamedTuple):
+    """What a stage has of its pipeline."""
+
+    accounts: tuple[Account, ...] = ()
+    project: str | None = None
+
+
+WHOLE: ContextVar[Whole] = ContextVar("budget of the pipeline that a training flow is a stage of")
+ALONE = Whole()
+
+
+def require_sense(inputs: Prepared, *, goes_on: bool) -> None:
+    """Refuse a limit that leaves nothing useful, and prices that cannot be read, before anything is allocated.
+
+    Raises:
+        ConfigError: the limit is too small; names the least that makes sense.
+        PriceError: the price file cannot be used.
+    """
+    config = inputs.config
+    if not config.budget.is_set:
+        return
+    prices = _prices(config.budget)
+    if goes_on:  # what is saved is worth ending well, however little is left
+        return
+    least = least_useful(inputs.algorithm, config, len(inputs.heldout))
+    amounts = {"max_operations": least.total(), "max_cost": prices.cost(least, {}) if prices else 0.0}
+    for field, needed in amounts.items():
+        limit = getattr(config.budget, field)
+        if limit is not None and needed > limit:
+            told = ", ".join(f"{count} {kind}" for kind, count in sorted(least.items()))
+            raise ConfigError(
+                f"budget.{field} = {limit:,.10g}: a run that leaves an adapter needs {needed:,.10g} at least ({told}: "
+                f"what is measured before, the first block of {min(config.save_every, config.cycles)}, the export). "
+                f"Set it to {needed:,.10g} or more, or lower save_every, or what is measured"
+            )
+
+
+async def open_budget(
+    config: BudgetConfig, client: WhitneyClient, flow_run_id: str, seconds: Callable[[], float]
+) -> Budget:
+    """The gate of an attempt, with what all earlier ones were billed for; behind the pipeline's, where it is a stage.
+
+    Raises:
+        WhitneyError: the endpoint does not say what was billed: what cannot be counted is not begun.
+    """
+    accounts = list(WHOLE.get(ALONE).accounts)
+    if config.limits(OF_THE_RUN):
+        spent = billed(await client.list_sessions(label=(FLOW_RUN, flow_run_id)))
+        accounts.insert(0, await open_account("budget", flow_run_id, config, spent, seconds))
+    if month := await open_month("budget", flow_run_id, config, client):
+        accounts.insert(0, month)
+    return Budget(accounts)
+
+
+async def open_account(
+    name: str, flow_run_id: str, config: BudgetConfig, spent: RunUsage, seconds: Callable[[], float]
+) -> Account:
+    """The account of a run's own limits, or of a pipeline's, with what a person has raised them by."""
+    prices = await asyncio.to_thread(_prices, config)
+    account = Account(name, flow_run_id, config, OF_THE_RUN, spent=spent, prices=prices, seconds=seconds)
+    for field, more in await raised(flow_run_id, account.limits):
+        account.raise_limit(field, more)
+    return account
+
+
+def project_of_pipeline() -> str | None:
+    """The project of the pipeline that this is a stage of."""
+    return WHOLE.get(ALONE).project
+
+
+def billed(sessions: Iterable[Session]) -> RunUsage:
+    """What the runs of some sessions were billed for."""
+    return summed(run.usage for session in sessions for run in session.runs)
+
+
+def _prices(config: BudgetConfig) -> Prices | None:
+    return read_prices(config.prices) if config.prices else None

@@ -1,0 +1,94 @@
+"""How a run ends that its budget has stopped: well, at the last block that is saved, and resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.states import Crashed
+
+from flows.durable.attempt import Attempt
+from flows.durable.budget_begin import ALONE, WHOLE
+from flows.durable.budget_pause import suspend
+from flows.durable.children import completed_children
+from flows.durable.outcome import ExportOutcome, Start
+from whitney.labels import STOPPED_WITH_PIPELINE
+
+
+class NothingSavedError(RuntimeError):
+    """The budget is used up, and no block is saved: there is nothing to export."""
+
+
+async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
+    """End what the budget has interrupted; where the run stands.
+
+    Args:
+        attempt: the attempt.
+        ended: how the subflow ended that was interrupted; raised again where it was not the budget's doing.
+
+    Raises:
+        NothingSavedError: no block is saved yet.
+        Pause: Prefect's own: a person is asked first.
+    """
+    reached = attempt.budget.reached
+    if reached is None:
+        raise ended
+    await suspend(attempt)
+    if attempt.budget.interrupted:
+        # The run stands in the middle of a block: what is exported is restored from the state before it.
+        await attempt.scope.start_over()
+    if not attempt.chain:
+        raise NothingSavedError(
+            f"{reached}; the first block is not saved, so there is no adapter. Raise the limit, or lower save_every; "
+            "what was billed so far counts"
+        ) from ended
+    attempt.stopped = f"budget: {reached}"
+    get_run_logger().warning("stopped: %s", attempt.stopped)
+    return attempt.chain[-1].end
+
+
+def account_of(attempt: Attempt) -> dict[str, Any] | None:
+    """For the summary: what is used of each limit, which has stopped the run, what it left out; None without any."""
+    told = attempt.budget.told()
+    return told and {**told, "left_out": list(_left_out(attempt)) if told["reached"] else []}
+
+
+def _left_out(attempt: Attempt) -> Iterator[str]:
+    config, trained = attempt.config, len(attempt.rows)
+    if trained < config.cycles:
+        yield f"cycle {config.cycles}" if trained + 1 == config.cycles else f"cycles {trained + 1} to {config.cycles}"
+    if config.evaluation.enabled and attempt.inputs.heldout:
+        yield "the measurement after"
+
+
+async def note_stop(attempt: Attempt) -> None:
+    """Tell the pipeline's next attempt of a stage that its limits have stopped: it is Completed, and not finished."""
+    shared = {account.name for account in WHOLE.get(ALONE).accounts}
+    if not shared:
+        return
+    reached = attempt.budget.reached
+    stopped = "yes" if reached is not None and reached.account in shared else "no"
+    async with get_client() as api:
+        await api.update_flow_run_labels(UUID(attempt.scope.flow_run_id), {STOPPED_WITH_PIPELINE: stopped})
+
+
+async def revoke_earlier_export(start: Start) -> None:
+    """Take back what was exported at an earlier state, where the budget had stopped the run: it has gone on since.
+
+    The child is set to Crashed, which Prefect answers with a new one.
+    """
+    if flow_run.run_count == 1:
+        return
+    async with get_client() as api:
+        for child in await completed_children(flow_run.id):
+            earlier = child.outcome
+            if isinstance(earlier, ExportOutcome) and not earlier.final and earlier.state_id != start.state_id:
+                gone_on: State[None] = Crashed(
+                    message="exported where the budget had stopped the run, which has gone on since"
+                )
+                await api.set_flow_run_state(child.flow_run_id, gone_on, force=True)

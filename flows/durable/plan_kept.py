@@ -1,0 +1,24 @@
+"""The plan that a run begins with: plan.json of its folder, and what of it stands in the summary beside the bill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flows.checks.plan import plan_of_run
+from flows.checks.prepared import Prepared
+from tasks.planned import PARTS
+from tasks.prices import read_prices
+from tasks.run_folder import RunFolder
+
+
+async def keep_plan(inputs: Prepared, folder: RunFolder) -> None:
+    """Write plan.json. An attempt whose configuration has been changed, and may be, has another plan than the first."""
+    prices = inputs.config.budget.prices
+    plan = await plan_of_run(inputs, prices=read_prices(prices) if prices else None)
+    folder.write_plan(plan.as_json())
+
+
+def planned(folder: RunFolder) -> dict[str, Any] | None:
+    """Operations and tokens of plan.json; None where it is gone."""
+    plan = folder.read_plan()
+    return None if plan is None else {part: plan[part] for part in PARTS}

@@ -1,0 +1,229 @@
+"""`whitney plan` against a real gateway, whose ledger says that nothing was allocated."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from cli.app import run_command
+from cli.plan_schema import plan_schema
+from flows.load_config import load_algorithm
+from gateway.launch import GatewayProcess
+from gateway.storage import DataDirectory
+
+ROOT = Path(__file__).parents[2]
+GRPO = """
+algorithm = "grpo"
+cycles = 4
+groups_per_cycle = 2
+group_size = 4
+model = { name = "tiny" }
+sampling = { max_tokens = 6 }
+evaluation = { samples = 2, max_prompts = 4 }
+"""
+DAPO = GRPO.replace('"grpo"', '"dapo"')
+SFT = GRPO.replace('"grpo"', '"sft"').replace("groups_per_cycle = 2\ngroup_size = 4", "batch_size = 3")
+PIPELINE = """
+algorithm = "pipeline"
+shared = { model = { name = "tiny" }, evaluation = { enabled = false } }
+[[stages]]
+algorithm = "sft"
+config = { cycles = 3, batch_size = 4 }
+[[stages]]
+name = "rl"
+algorithm = "grpo"
+config = { cycles = 2, groups_per_cycle = 2, group_size = 4 }
+"""
+PRICES = """
+currency = "€"
+operations = { sample = 0.5 }
+tokens = { prefill = 1_000_000 }
+gpu = { kind = "h100", count = 2, per_hour = 3600 }
+"""
+FILES = {"grpo": GRPO, "dapo": DAPO, "sft": SFT, "pipeline": PIPELINE, "prices": PRICES}
+
+Planned = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def ledger_stays_as_it_was(endpoint: GatewayProcess) -> Iterator[None]:
+    for name, text in FILES.items():
+        Path(f"{name}.toml").write_text(text)
+    before = rows_in_ledger(endpoint)
+    yield
+    assert rows_in_ledger(endpoint) == before, "a plan allocates nothing"
+
+
+def rows_in_ledger(gateway: GatewayProcess) -> list[int]:
+    with sqlite3.connect(DataDirectory(gateway.data_dir).ledger) as connection:
+        counts = [
+            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in ("sessions", "runs", "operations", "billing")
+        ]
+    connection.close()
+    return counts
+
+
+@pytest.fixture
+def planned(capsys: pytest.CaptureFixture[str]) -> Planned:
+    def planned(*arguments: str) -> Any:
+        assert run_command(["plan", *arguments, "--json"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        Draft202012Validator(plan_schema()).validate(plan)
+        return plan
+
+    return planned
+
+
+def test_a_plan_has_what_its_schema_says_and_counts_prompts_to_the_token(planned: Planned) -> None:
+    plan = planned("grpo.toml", "--completion-tokens", "3")
+    assert plan["operations"]["sample"] == {"least": 16, "typical": 16, "most": 16}  # 8 for training, 8 to measure
+    assert plan["operations"]["optim_step"] == {"least": 0, "typical": 4, "most": 4}
+    sampled = 4 * 2 * 4 + 2 * 4 * 2  # completions
+    assert plan["tokens"]["sampled"] == {"least": sampled, "typical": 3 * sampled, "most": 6 * sampled}
+    assert plan["tokens"]["prefill"] == {"least": 16 * 22, "typical": 16 * 22, "most": 16 * 22}
+    assert plan["tokens"]["trained"] == {"least": 0, "typical": 32 * (22 + 3 - 1), "most": 32 * (22 + 6 - 1)}
+    assert plan["per_cycle"]["operations"]["sample"]["typical"] == 2
+    assert plan["flops"]["least"] < plan["flops"]["typical"] < plan["flops"]["most"]
+    assert plan["memory"] == plan["models"]["local/tiny"]
+    assert (plan["cost"], plan["seconds"], plan["stages"]) == (None, None, {})
+    assert plan["gold"]["mean"] == 1
+
+
+def test_prices_and_a_gpu_make_money_and_time_of_it(planned: Planned) -> None:
+    plan = planned("sft.toml", "--prices", "prices.toml")
+    seconds = plan["flops"]["typical"] / (2 * 0.4 * 989e12)
+    assert plan["seconds"]["typical"] == pytest.approx(seconds)
+    cost = 0.5 * plan["operations"]["sample"]["typical"] + plan["tokens"]["prefill"]["typical"] + 2 * seconds
+    assert plan["cost"]["typical"] == pytest.approx(cost)
+    assert plan["currency"] == "€"
+    slower = planned("sft.toml", "--prices", "prices.toml", "--gpu", "L4")
+    assert slower["seconds"]["typical"] == pytest.approx(plan["seconds"]["typical"] * 989 / 121)
+    budgeted = planned("sft.toml", "--set", "budget.prices=prices.toml", "--set", "budget.max_operations=3")
+    assert budgeted["cost"] == plan["cost"]
+    assert any(note.startswith("budget.max_operations = 3 will end it early: ") for note in budgeted["notes"])
+
+
+def test_the_stages_of_a_pipeline_add_up_and_it_needs_the_memory_of_the_largest(planned: Planned) -> None:
+    plan = planned("pipeline.toml")
+    stages = list(plan["stages"].values())
+    assert list(plan["stages"]) == ["sft", "rl"]
+    for part, name in (("operations", "optim_step"), ("tokens", "trained"), ("tokens", "sampled")):
+        together = [stage[part].get(name, {"most": 0})["most"] for stage in stages]
+        assert plan[part][name]["most"] == sum(together)
+    assert plan["flops"]["typical"] == pytest.approx(sum(stage["flops"]["typical"] for stage in stages))
+    assert plan["cycles"] == 5
+    assert plan["memory"] == max((stage["memory"] for stage in stages), key=lambda held: sum(held.values()))
+
+
+def test_of_two_configurations_each_has_its_plan(planned: Planned) -> None:
+    first, second = planned("sft.toml", "grpo.toml", "--set", "cycles=7")
+    assert (first["algorithm"], second["algorithm"]) == ("sft", "grpo")
+    assert first["operations"]["optim_step"]["most"] == second["operations"]["optim_step"]["most"] == 7
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_what_is_shown_fits_the_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run_command(["plan", "dapo.toml", "--prices", "prices.toml"]) == 0
+    assert run_command(["plan", "sft.toml", "dapo.toml"]) == 0
+    assert run_command(["plan", "pipeline.toml"]) == 0
+    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines() if not line.startswith("Whitney at ")]
+    assert max(map(len, shown)) <= columns
+    text = " ".join(" ".join(shown).split())
+    assert "4 cycles a cycle at least typically at most" in text
+    assert "what is 6 + 5?<|im_end|>↵<|im_start|>a↵⟦1·1·<|im_end|>⟧" in text, "the answer, and what of it is trained"
+    assert "↵<|im_start|>a↵⟦4 × up to 6 tokens⟧" in text
+    assert "The data's own answers, scored: 59, mean reward 1" in text
+    assert "Typically 1.2 groups a cycle are drawn again" in text
+    assert "DAPO: Clips at 0.2 below" in text
+    assert "cost, €" in text
+    assert "Only 1 has: batch_size" in text
+    assert [line.split() for line in shown if line.startswith(" forward_backward")][-5:-3] == [
+        ["forward_backward", "1", "0", "4", "4"],
+        ["forward_backward", "4", "4"],
+    ]
+    assert "stage rl" in text
+    assert "Nothing was allocated" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.toml"], "none.toml: no such file; `whitney init grpo` writes a commented one"),
+        (["grpo.toml", "--set", "cycels=3"], "unknown field 'cycels': did you mean 'cycles'?"),
+        (["grpo.toml", "--prices", "no.toml"], "the price file 'no.toml' cannot be read: "),
+        (["grpo.toml", "--prices", "grpo.toml"], "unknown field 'algorithm'"),
+        (["grpo.toml", "--gpu", "h1000"], "unknown GPU 'h1000': did you mean 'h100'? known: l4, "),
+        (
+            ["grpo.toml", "--completion-tokens", "7"],
+            "--completion-tokens 7: a completion has 1 to sampling.max_tokens = 6",
+        ),
+        (
+            ["grpo.toml", "--set", "model.provider=modal"],
+            "model.provider = 'modal', model.name = 'tiny': not served here",
+        ),
+        (
+            ["grpo.toml", "--set", "algorithm=sapo", "--set", "model.provider=tinker"],
+            "tinker does not advertise loss_",
+        ),
+        (["grpo.toml", "--set", "lora.rank=1000"], "lora.rank = 1000: local/tiny takes at most "),
+        (["grpo.toml", "--set", "model.initial_state_id=gone"], "model.initial_state_id = 'gone': "),
+        (["grpo.toml", "--set", "data.source=gone.jsonl"], "data source 'gone.jsonl' is unknown"),
+        (["pipeline.toml", "--set", "stages.rl.config.data.source=gone.jsonl"], "stage 'rl': data source 'gone.jsonl'"),
+    ],
+    ids=lambda value: " ".join(value[1:]) or "no file" if isinstance(value, list) else "",
+)
+def test_each_thing_that_can_be_wrong_is_told_in_a_sentence(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["plan", *arguments]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "Traceback" not in shown
+
+
+def test_the_price_file_that_init_writes_prices_nothing_until_it_is_filled_in(
+    planned: Planned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["init", "prices", "mine.toml"]) == 0
+    assert "whitney plan CONFIG --prices mine.toml" in capsys.readouterr().out
+    assert planned("grpo.toml", "--prices", "mine.toml")["cost"] == {"least": 0, "typical": 0, "most": 0}
+    text = Path("mine.toml").read_text()
+    for line in ("sample = 0.0", "trained = 0.0", "[gpu]", 'kind = "h100"'):
+        text = text.replace(f"# {line}", line.replace("0.0", "1.0"))
+    Path("mine.toml").write_text(text)
+    plan = planned("grpo.toml", "--prices", "mine.toml")
+    assert plan["cost"]["most"] == pytest.approx(16 + plan["tokens"]["trained"]["most"] / 1e6)
+    assert plan["seconds"]["most"] > 0
+
+
+def test_the_readme_shows_what_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    readme = (ROOT / "README.md").read_text().split("\n## Before you spend\n")[1]
+    command = next(line for line in readme.splitlines() if line.startswith("whitney plan "))
+    assert run_command(["init", "grpo", "mine.toml"]) == 0
+    assert run_command(command.split()[1:]) == 0
+    shown = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert readme.split("\n```\n")[2] in shown
+
+
+def test_the_published_schema_is_the_one_that_is_printed() -> None:
+    published = (ROOT / "docs" / "plan.schema.json").read_text()
+    assert json.loads(published) == plan_schema(), "regenerate it: make docs"
+
+
+@pytest.mark.parametrize("name", ["grpo", "opd"])
+def test_a_shipped_configuration_names_a_model_whose_sizes_are_known(name: str) -> None:
+    from flows.checks.model_size import spec_of
+
+    _, config = load_algorithm(ROOT / "deployments" / "configs" / f"{name}.toml")
+    assert spec_of(config.model).total == pytest.approx(134_515_008, rel=1e-6)

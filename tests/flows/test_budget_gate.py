@@ -1,0 +1,167 @@
+"""The budget's gate by itself: what counts, what is kept in reserve, when it warns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from flows.config import BudgetConfig
+from flows.config.budget import OF_THE_RUN
+from flows.durable import budget as budget_module
+from flows.durable.account import Account
+from flows.durable.budget import Budget, most_usage
+from flows.early_end import BudgetReachedError
+from tasks.prices import Prices
+from whitney.types import RunUsage, Usage
+
+SAMPLE = {"prompt": {"token_ids": [1, 2, 3]}, "num_samples": 4, "sampling_params": {"max_tokens": 10}}
+DATUMS = {"data": [{"input": {"token_ids": [1, 2]}}, {"input": {"token_ids": [3]}}]}
+PRICES = Prices.model_validate(
+    {"operations": {"sample": 1.0, "export_lora": 2.0}, "gpu": {"kind": "h100", "per_hour": 3600}}
+)
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def gate(clock: Clock | None = None, spent: RunUsage | None = None, **limits: Any) -> Budget:
+    config = BudgetConfig(prices=Path("prices.toml"), **limits)
+    account = Account(
+        "budget", "", config, OF_THE_RUN, spent=spent or RunUsage(), prices=PRICES, seconds=clock or Clock()
+    )
+    return Budget([account])
+
+
+@pytest.fixture(autouse=True)
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    said: list[str] = []
+    monkeypatch.setattr(budget_module, "warn", said.append)
+    return said
+
+
+@pytest.mark.parametrize("limit", range(1, 20))
+def test_no_order_of_operations_passes_a_limit_and_the_export_always_fits(limit: int) -> None:
+    budget, posted = gate(max_operations=limit), 0
+    with suppress(BudgetReachedError):
+        while True:
+            budget.begin("a block", {"sample": 2}, saves=1)
+            for kind in ("sample", "sample", "logprobs", "save_state"):  # one more than was planned
+                budget.admit(kind, {})
+                posted += 1
+    with pytest.raises(BudgetReachedError):
+        budget.admit("optim_step", {})
+    budget.admit("export_lora", {})
+    assert posted + 1 <= limit
+
+
+def test_a_block_that_would_not_come_to_its_end_is_not_begun() -> None:
+    budget = gate(max_operations=5)
+    with pytest.raises(BudgetReachedError, match=r"max_operations = 5: 0 used; cycle 1 may need 6 more"):
+        budget.begin("cycle 1", {"sample": 4}, saves=1)
+    assert not budget.interrupted, "nothing of it was posted"
+
+
+def test_tokens_count_with_the_most_that_they_may_be_until_they_are_known() -> None:
+    budget = gate(max_tokens=100)
+    most = budget.admit("sample", SAMPLE)
+    assert most == Usage(prefill_tokens=3, sampled_tokens=40)
+    budget.admit("sample", SAMPLE)
+    budget.settle(most, Usage(prefill_tokens=3, sampled_tokens=20))
+    assert budget.share == pytest.approx(0.66)
+    with pytest.raises(BudgetReachedError, match=r"max_tokens = 100: 66 used; sample may need 43 more"):
+        budget.admit("sample", SAMPLE)
+
+
+def test_what_earlier_attempts_were_billed_for_counts() -> None:
+    budget = gate(max_operations=12, spent=RunUsage(operations={"sample": 7, "save_state": 3}))
+    budget.admit("sample", SAMPLE)
+    with pytest.raises(BudgetReachedError, match="11 used"):
+        budget.admit("sample", SAMPLE)
+
+
+def test_money_counts_operations_and_time_with_the_export_in_reserve() -> None:
+    clock = Clock()
+    budget = gate(clock, max_cost=10.0)
+    for _ in range(8):
+        budget.admit("sample", SAMPLE)
+    with pytest.raises(BudgetReachedError, match=r"max_cost = 10: 8 used; sample may need 3 more"):
+        budget.admit("sample", SAMPLE)
+    clock.seconds = 3600.0  # an hour of an H100 is what the export has no say in
+    budget.admit("export_lora", {})
+
+
+def test_time_that_is_over_ends_a_run_and_its_export_is_let_through() -> None:
+    clock = Clock()
+    budget = gate(clock, max_minutes=2)
+    clock.seconds = 119.0
+    budget.admit("sample", SAMPLE)
+    clock.seconds = 120.0
+    with pytest.raises(BudgetReachedError, match="max_minutes = 2: 2 used"):
+        budget.admit("sample", SAMPLE)
+    budget.admit("export_lora", {})
+
+
+def test_a_warning_comes_once_where_the_share_is_used_that_was_asked_for(warnings: list[str]) -> None:
+    budget = gate(max_operations=11, warn_at=0.5)
+    for _ in range(9):
+        budget.admit("sample", SAMPLE)
+    assert warnings == ["55% of budget.max_operations = 11 is used (6)"]
+
+
+def test_a_limit_that_is_raised_opens_the_gate_again_and_by_nothing_is_lifted() -> None:
+    budget = gate(max_operations=2)
+    for more in (1, 0):
+        budget.begin("a block", {})
+        budget.admit("sample", SAMPLE)
+        with pytest.raises(BudgetReachedError):
+            budget.admit("sample", SAMPLE)
+        budget.reopen(more)
+    assert budget.share is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "most"),
+    [
+        ("logprobs", {"input": {"token_ids": [1, 2]}}, Usage(prefill_tokens=2)),
+        ("forward", DATUMS, Usage(prefill_tokens=3)),
+        ("forward_backward", DATUMS, Usage(trained_tokens=3)),
+        ("optim_step", {}, Usage()),
+        ("sample", {"prompt": "not as the wire has it"}, Usage()),
+        ("forward", {"data": 7}, Usage()),
+    ],
+)
+def test_an_operation_may_be_billed_for_what_its_payload_says(
+    kind: str, payload: Mapping[str, Any], most: Usage
+) -> None:
+    assert most_usage(kind, payload) == most
+
+
+def test_without_a_limit_everything_passes_and_nothing_is_told() -> None:
+    budget = Budget()
+    budget.begin("a block", {"sample": 10**9})
+    budget.admit("sample", SAMPLE)
+    assert (budget.told(), budget.share) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"max_cost": 3}, "max_cost needs prices"),
+        ({"max_operations_per_month": 3}, "max_operations_per_month needs project"),
+        ({"max_operations": 0}, "greater than or equal to 1"),
+        ({"max_minutes": float("inf")}, "finite number"),
+        ({"on_exceed": "ignore"}, "'stop' or 'pause'"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused(table: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        BudgetConfig.model_validate(table)

@@ -1,0 +1,74 @@
+"""A project's month: all its runs count towards it, as the endpoint has them on its bill."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tiny_configs import tiny_config
+
+import flows
+from flows.config import ConfigError
+from flows.durable.budget_month import spent_this_month
+from gateway.launch import GatewayProcess
+from tasks.lineage import count_operations
+from whitney.client import WhitneyClient
+from whitney.labels import PROJECT
+from whitney.settings import WhitneySettings
+from whitney.types import Run, RunUsage, Session
+
+
+async def spent(project: str) -> int:
+    async with WhitneyClient(WhitneySettings()) as client:
+        return count_operations(await spent_this_month(client, project))
+
+
+async def test_a_second_run_of_a_project_has_what_the_first_one_left_of_the_month(
+    local: GatewayProcess, tmp_path: Path
+) -> None:
+    project = f"project-{uuid4().hex[:8]}"
+    budget = {"project": project, "max_operations_per_month": 14}
+
+    async def run(name: str) -> dict[str, Any]:
+        config = tiny_config("sft", tmp_path, name=name, cycles=3, save_every=1, budget=budget)
+        return await flows.sft(config)
+
+    first = await run("first")
+    assert (first["stopped"], await spent(project)) == (None, 10)
+    second = await run("second")
+    assert second["stopped"].startswith(
+        "budget: budget.max_operations_per_month = 14: 13 used; cycle 2 may need 4 more"
+    )
+    assert (second["cycles"], second["open_sessions"], await spent(project)) == (1, 0, 14)
+
+
+class Endpoint:
+    """A client's, as far as it is asked for sessions."""
+
+    def __init__(self, *sessions: Session) -> None:
+        self.sessions = sessions
+
+    async def list_sessions(self, *, label: tuple[str, str]) -> list[Session]:
+        assert label == (PROJECT, "p")
+        return list(self.sessions)
+
+
+def session(created_at: str | None, operations: int) -> Session:
+    run = Run(run_id="run_1", status="finished", usage=RunUsage(operations={"sample": operations}))
+    return Session(session_id="ses_1", status="closed", created_at=created_at, runs=[run])
+
+
+async def test_sessions_of_earlier_months_do_not_count() -> None:
+    begins = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    earlier = begins.replace(year=begins.year - 1)
+    client: Any = Endpoint(session(earlier.isoformat(), 100), session(begins.isoformat(), 7))
+    assert count_operations(await spent_this_month(client, "p")) == 7
+
+
+async def test_an_endpoint_that_does_not_say_when_a_session_began_is_told_of() -> None:
+    client: Any = Endpoint(session(None, 1))
+    with pytest.raises(ConfigError, match="an endpoint that says when a session began"):
+        await spent_this_month(client, "p")

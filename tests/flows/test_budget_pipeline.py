@@ -1,0 +1,79 @@
+"""A pipeline's budget spans its stages; what it stops goes on, with a higher one, as if it had not been stopped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from flow_probes import descendants, first_attempt, ledger, retry
+from prefect.client.orchestration import get_client
+from tiny_configs import MIXED
+from tiny_pipelines import pipeline_config
+
+import flows
+from gateway.launch import GatewayProcess
+
+SHARED = {"save_every": 1, "cycles": 2, "optimizer": {"learning_rate": 2e-3}, "evaluation": {"enabled": False}}
+SFT = {"algorithm": "sft", "config": {"batch_size": 4, "cycles": 1}}
+RL = {"name": "rl", "algorithm": "grpo", "config": {"groups_per_cycle": 2, "group_size": 4, "rewards": MIXED}}
+OF_SFT, OF_A_BLOCK = 4, 6
+"""Operations: forward_backward, optim_step, save_state, export_lora; a snapshot, 2 sample, and those without export."""
+
+
+def chain(folder: Path, limit: int | None, name: str) -> Any:
+    budget = {} if limit is None else {"max_operations": limit}
+    return pipeline_config(folder, SFT, RL, shared=SHARED, name=name, budget=budget)
+
+
+async def billed(gateway: GatewayProcess, flow_run_id: Any, attempts: int) -> int:
+    """What the ledger has of all stages."""
+    stages = [run.id for run in await descendants(flow_run_id)]
+    parts = (ledger(gateway, one, attempt).values() for one in stages for attempt in range(1, attempts + 1))
+    return sum((usage for part in parts for usage in part), Counter[str]()).total()
+
+
+async def test_each_raise_of_a_pipelines_limit_brings_it_further_and_the_end_is_that_of_one_without(
+    local: GatewayProcess, tmp_path: Path
+) -> None:
+    never = await flows.pipeline(chain(tmp_path, None, "never-stopped"))
+    assert never["budget"] is None
+
+    before_rl = OF_SFT + OF_A_BLOCK  # no room for the export that would end it
+    flow_run_id, state = await first_attempt(flows.pipeline, chain(tmp_path, before_rl, "chain"))
+    summary = await state.result()
+    assert state.is_completed()
+    assert [stage["stage"] for stage in summary["stages"]] == ["sft"]
+    assert summary["stopped"].startswith(
+        f"budget: budget.max_operations = {before_rl}: {OF_SFT} used; stage rl may need"
+    )
+    assert summary["budget"]["left_out"] == ["stage rl"]
+    assert await billed(local, flow_run_id, 1) == OF_SFT
+
+    async def with_limit(limit: int | None) -> dict[str, Any]:
+        config = chain(tmp_path, limit, "chain").model_dump(mode="json")
+        async with get_client() as api:
+            await api.update_flow_run(flow_run_id, parameters={"config": config})
+        return await (await retry(flows.pipeline, flow_run_id)).result()
+
+    within_rl = OF_SFT + OF_A_BLOCK + 1
+    summary = await with_limit(within_rl)
+    assert [(stage["stage"], stage["cycles"]) for stage in summary["stages"]] == [("sft", 1), ("rl", 1)]
+    assert summary["budget"]["reached"] == "budget.max_operations"
+    assert summary["budget"]["left_out"] == ["stage rl"], "it is not finished"
+    assert summary["open_sessions"] == 0
+    assert await billed(local, flow_run_id, 2) == within_rl
+
+    summary = await with_limit(None)
+    assert (summary["stopped"], summary["open_sessions"]) == (None, 0)
+    assert [(stage["stage"], stage["cycles"]) for stage in summary["stages"]] == [("sft", 1), ("rl", 2)]
+    assert summary["adapter_sha256"] == never["adapter_sha256"]
+
+
+async def test_a_stages_own_limit_ends_the_stage_and_the_pipeline_goes_on_from_there(
+    local: GatewayProcess, tmp_path: Path
+) -> None:
+    limited = {**SFT, "config": {**SFT["config"], "cycles": 2, "budget": {"max_operations": 6}}}  # type: ignore[dict-item]
+    summary = await flows.pipeline(pipeline_config(tmp_path, limited, RL, shared={**SHARED, "cycles": 1}))
+    assert summary["stopped"] is None
+    assert [(stage["stage"], stage["cycles"]) for stage in summary["stages"]] == [("sft", 1), ("rl", 1)]

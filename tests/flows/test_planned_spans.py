@@ -1,0 +1,76 @@
+"""What is planned at least, typically, at most. Against the ledger: test_planned_operations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_configs import tiny_config
+
+from algorithms.spans import Span
+from flows.checks.plan_notes import _unfinished
+from flows.checks.planned import planned_operations
+from flows.checks.planned_spans import cycle_spans, expected_draws, flat_share, operation_spans
+
+MEASURED = {"samples": 2, "max_prompts": 4}
+
+
+@pytest.mark.parametrize("algorithm", ["sft", "dpo", "ppo_critic"])
+def test_what_no_reward_decides_is_planned_to_the_operation(algorithm: str, tmp_path: Path) -> None:
+    config = tiny_config(algorithm, tmp_path, evaluation=MEASURED)
+    spans = operation_spans(algorithm, config, 4)
+    assert all(span.exact for span in spans.values())
+    assert {name: span.most for name, span in spans.items()} == planned_operations(algorithm, config, 4)
+
+
+@pytest.mark.parametrize("measured", [{"enabled": False}, MEASURED], ids=["unmeasured", "measured"])
+def test_without_a_signal_no_step_is_taken_and_one_snapshot_serves_the_whole_run(
+    measured: dict[str, Any], tmp_path: Path
+) -> None:
+    spans = operation_spans("grpo", tiny_config("grpo", tmp_path, cycles=3, evaluation=measured), 4)
+    assert spans["optim_step"] == spans["forward_backward"] == Span(0, 3, 3)
+    assert spans["save_weights_for_sampler"] == Span(1, *(2 * [4 if "samples" in measured else 3]))
+    assert spans["sample"].exact
+    with_reference = operation_spans("grpo", tiny_config("grpo", tmp_path, kl={"coef": 0.1}), 0)
+    assert with_reference["save_weights_for_sampler"] == Span(2, 3, 3)
+    assert with_reference["logprobs"] == Span.exactly(2 * 2 * 4)
+
+
+def test_what_is_drawn_again_lies_between_nothing_and_the_caps(tmp_path: Path) -> None:
+    config = tiny_config("dapo", tmp_path, cycles=10, kl={"coef": 0.1}, resample={"max_operations": 5, "max_rounds": 3})
+    spans = operation_spans("dapo", config, 0)
+    # Of 2 groups of 4, 2/5 have equal rewards: 2 · (0.4 + 0.16 + 0.064) a cycle.
+    assert flat_share(4) == 0.4
+    assert expected_draws(config) == pytest.approx(1.248)
+    assert spans["sample"] == Span(20, 32, 70)
+    assert spans["logprobs"] == Span(0, 10 * 2 * 4, 10 * (2 + 5) * 4)
+    assert spans["save_weights_for_sampler"] == Span(1, 11, 11)
+
+
+def test_feedback_that_is_missing_asks_the_teacher_nothing(tmp_path: Path) -> None:
+    spans = operation_spans("sdpo", tiny_config("sdpo", tmp_path), 0)
+    assert spans["logprobs"] == Span(0, 16, 16)
+    assert spans["save_weights_for_sampler"] == Span(2, 3, 3)
+
+
+def test_the_mean_cycle_leaves_out_what_a_run_has_once(tmp_path: Path) -> None:
+    config = tiny_config("opd", tmp_path, cycles=8, save_every=4, teacher={"state_id": "x"}, evaluation=MEASURED)
+    spans = cycle_spans("opd", config)
+    assert {name: span.typical for name, span in spans.items()} == {
+        "forward_backward": 1,
+        "logprobs": 8,
+        "optim_step": 1,
+        "sample": 2,
+        "save_state": 0.25,
+        "save_weights_for_sampler": 1,
+    }
+
+
+def test_a_plan_says_how_many_cycles_dapo_skips_where_these_are_more_than_a_few(tmp_path: Path) -> None:
+    few: dict[str, Any] = {"groups_per_cycle": 8, "group_size": 3, "resample": {"max_rounds": 2}}
+    (said,) = _unfinished(tiny_config("dapo", tmp_path, **few))
+    assert "66% of the cycles are skipped" in said
+    assert not list(_unfinished(tiny_config("dapo", tmp_path, **{**few, "group_size": 16})))
+    partial: dict[str, Any] = {"max_rounds": 2, "on_exhausted": "train_partial"}
+    assert not list(_unfinished(tiny_config("dapo", tmp_path, **{**few, "resample": partial})))
