@@ -111,11 +111,11 @@ def _becomes(*states: StateType, but_for: Iterable[dict[str, str]] = ()) -> Even
 
 def automate(api: SyncPrefectClient, wanted: AutomationCore, *, dry_run: bool = False) -> Change:
     """Create an automation, or change the one of that name; one that was switched off stays off."""
-    there = _oldest(api, wanted.name, dry_run=dry_run)
+    there = _only(api, wanted.name, dry_run=dry_run)
     if there is None:
         if not dry_run:
             api.create_automation(wanted)
-            _oldest(api, wanted.name)  # another `whitney deploy` may have looked, and created one, at the same time
+            _only(api, wanted.name)  # another `whitney deploy` may have looked, and created one, at the same time
         return Change("automation", wanted.name, "created")
     wanted = wanted.model_copy(update={"enabled": there.enabled})
     state = ("enabled",) if there.enabled else ("switched off",)
@@ -126,11 +126,14 @@ def automate(api: SyncPrefectClient, wanted: AutomationCore, *, dry_run: bool = 
     return Change("automation", wanted.name, "changed", state)
 
 
-def _oldest(api: SyncPrefectClient, name: str, *, dry_run: bool = False) -> Automation | None:
-    """The automation of that name, if there is one. Newer ones are deleted: each would tell a person once more."""
-    found = sorted(api.read_automations_by_name(name), key=lambda automation: automation.id)  # ids begin with the time
-    for newer in () if dry_run else found[1:]:
-        api.delete_automation(newer.id)
+def _only(api: SyncPrefectClient, name: str, *, dry_run: bool = False) -> Automation | None:
+    """The automation of that name, if there is one. Others of it are deleted: each would tell a person once more.
+
+    Which one is left goes by their ids, so that of two deploys at once neither deletes what the other leaves.
+    """
+    found = sorted(api.read_automations_by_name(name), key=lambda automation: automation.id)
+    for other in () if dry_run else found[1:]:
+        api.delete_automation(other.id)
     return next(iter(found), None)
 
 

@@ -44,7 +44,9 @@ def frozen_prompt(prepared: Prepared, example: Example, prompt: float, completio
     if not isinstance(config, SdpoConfig):
         return prompt
     known, open_tokens = _feedback(prepared, config, example, completion, case)
-    around = prepared.renderer.prompt_tokens(feedback_prompt(example, "", known, config.template))
+    around = prompt_tokens_or_none(prepared.renderer, feedback_prompt(example, "", known, config.template))
+    if around is None:  # feedback that spells out a special token: its attempts are not asked about
+        return None
     return len(around) + READ_AGAIN[case] * completion + open_tokens
 
 

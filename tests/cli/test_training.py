@@ -39,7 +39,10 @@ def test_a_run_that_took_no_step_is_told_from_one_that_trained(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("redone", "told"),
     [
-        ({"operations": 19, "tokens": 4321}, "  + 19 operations, 4,321 tokens redone"),
+        (
+            {"operations": 19, "tokens": 4321},
+            "  + 19 operations, 4,321 tokens of blocks that were begun and not saved (docs/reliability.md)",
+        ),
         ({"operations": 0, "tokens": 0}, None),
         (None, "  + what was redone, if anything was: the endpoint could not be asked"),
     ],

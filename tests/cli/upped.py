@@ -27,6 +27,7 @@ from whitney.types import Session
 
 PATIENCE_S = 120.0
 LOOK_EVERY_S = 0.1
+BUSY = 503  # what the server answers while its SQLite file is written to by others
 ANY_PORT = ("--port", "0", "--gateway-port", "0")
 TRAINING = """
 algorithm = "sft"
@@ -93,7 +94,13 @@ class Upped:
         found = httpx.get(f"{api}/deployments/name/{flow}/{name}", timeout=30).raise_for_status().json()
         for schedule in found["schedules"]:
             url = f"{api}/deployments/{found['id']}/schedules/{schedule['id']}"
-            httpx.patch(url, json={"active": False}, timeout=30).raise_for_status()
+            deadline = time.monotonic() + 60
+            while True:
+                answer = httpx.patch(url, json={"active": False}, timeout=30)
+                if answer.status_code != BUSY or time.monotonic() > deadline:
+                    break
+                time.sleep(1)
+            answer.raise_for_status()
 
     def state(self, flow_run_id: str) -> dict[str, Any]:
         url = f"{self.notice()['prefect_api_url']}/flow_runs/{flow_run_id}"
