@@ -79,19 +79,17 @@ SHAPES = {
 }
 
 
-def run(quick: bool = False) -> list[Figure]:
-    """Planned as ours, measured as the peer's; of the first shape alone where it is to be quick."""
-    figures = []
-    for name in list(SHAPES)[: 1 if quick else None]:
-        shape, found = SHAPES[name], _in_process(name)
-        planned = engine_memory(model_spec(MODEL), shape.held).total / MIB
-        figures.append(Figure(f"{name}: memory", planned, "MiB", found["peak_mib"], at_least=0.8, at_most=1.2))
-        for kind, wanted in (("sample", shape.sampling_flops), ("train", shape.training_flops)):
-            if f"{kind}_s" not in found:
-                continue
-            share = wanted / found[f"{kind}_s"] / found["gemm_flops"]
-            figures.append(Figure(f"{name}: {kind}, of matrix products' speed", share, ""))
-            figures.append(Figure(f"{name}: {kind}, seconds", found[f"{kind}_expected_s"], "s", found[f"{kind}_s"]))
+def figures_of(name: str) -> list[Figure]:
+    """Of one shape: planned as ours, measured as the peer's."""
+    shape, found = SHAPES[name], _in_process(name)
+    planned = engine_memory(model_spec(MODEL), shape.held).total / MIB
+    figures = [Figure(f"{name}: memory", planned, "MiB", found["peak_mib"], at_least=0.8, at_most=1.2)]
+    for kind, wanted in (("sample", shape.sampling_flops), ("train", shape.training_flops)):
+        if f"{kind}_s" not in found:
+            continue
+        share = wanted / found[f"{kind}_s"] / found["gemm_flops"]
+        figures.append(Figure(f"{name}: {kind}, of matrix products' speed", share, ""))
+        figures.append(Figure(f"{name}: {kind}, seconds", found[f"{kind}_expected_s"], "s", found[f"{kind}_s"]))
     return figures
 
 
@@ -166,4 +164,5 @@ def _gemm_flops() -> float:
 
 
 if __name__ == "__main__":
-    print(table(run("--quick" in sys.argv)))
+    for one in list(SHAPES)[: 1 if "--quick" in sys.argv else None]:
+        print(table(figures_of(one)), flush=True)  # a shape takes a minute or more: none waits for the next
