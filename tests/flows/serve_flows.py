@@ -5,6 +5,7 @@ One is served as docs/reliability.md says it, several by Prefect's `serve`: a ru
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from prefect import serve
@@ -12,6 +13,8 @@ from prefect import serve
 import flows
 
 if __name__ == "__main__":
+    # A suite that a shell runs in the background hands on a SIGINT that is ignored: this would end by its time limit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     name, *algorithms = sys.argv[1:]
     if len(algorithms) == 1:
         getattr(flows, algorithms[0]).serve(name, pause_on_shutdown=False, print_starting_message=False)
