@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from algorithms import ALGORITHMS
 from algorithms.catalogue import profile_of
+from algorithms.resampling_odds import flat_share
 from algorithms.spans import Span
 from flows.checks.plan_lengths import LOOKED_AT, Lengths
-from flows.checks.planned_spans import expected_draws, flat_share, may_send_nothing, prompts_are_known
+from flows.checks.planned_draws import expected
+from flows.checks.planned_spans import may_send_nothing, prompts_are_known
 from flows.checks.prepared import Prepared
 from flows.config import CustomConfig, DapoConfig
 from flows.config.budget import OF_THE_RUN, BudgetConfig
@@ -22,11 +24,7 @@ def notes(prepared: Prepared, length: Lengths) -> Iterator[str]:
     if may_send_nothing(algorithm, config):
         yield "At least: completions of one token, and no cycle with a signal, so no step is taken."
     if isinstance(config, DapoConfig):
-        yield (
-            f"Typically {expected_draws(config):.2g} groups a cycle are drawn again: of every round "
-            f"{flat_share(config.group_size):.0%} have equal rewards where problems are of all difficulties alike."
-        )
-        yield from _unfinished(config)
+        yield from _drawn_again(config)
     if isinstance(config, CustomConfig):
         yield "What your build_loss asks of ctx.client comes on top: it is not known beforehand."
     if not prompts_are_known(config):
@@ -38,14 +36,18 @@ def notes(prepared: Prepared, length: Lengths) -> Iterator[str]:
         yield f"{profile.name}: {profile.notes}"
 
 
-def _unfinished(config: DapoConfig) -> Iterator[str]:
-    """Cycles in which a group stays without a signal in all rounds, where these are more than a few."""
-    never = flat_share(config.group_size) ** (config.resample.max_rounds + 1)
-    share = 1 - (1 - never) ** config.groups_per_cycle
-    if config.resample.on_exhausted == "skip" and share > FEW:
+def _drawn_again(config: DapoConfig) -> Iterator[str]:
+    """What DAPO's typical numbers take for granted; what becomes of cycles that stay without a signal, if not rare."""
+    mean, size = expected(config), max(config.group_size, config.resample_policy().target_group_size)
+    yield (
+        f"Typically {mean.draws:.2g} groups a cycle are drawn again: of groups of {size}, {flat_share(size):.0%} have "
+        "equal rewards where problems are of all difficulties alike."
+    )
+    left, rounds = 1 - mean.steps, f"a group stays so through all {config.resample.max_rounds} rounds"
+    if config.resample.on_exhausted == "skip" and left > FEW:
         yield (
-            f"By the same reckoning {share:.0%} of the cycles are skipped, for a group stays so through all "
-            f"{config.resample.max_rounds} rounds: fewer steps than planned. See resample.max_rounds and on_exhausted."
+            f"By the same reckoning {left:.0%} of the cycles are skipped, for {rounds}, and take no step. "
+            "See resample.max_rounds and on_exhausted."
         )
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from algorithms.spans import Span, Spans
 from flows.checks.plan_lengths import Lengths
 from flows.checks.planned_cost import Tokens
+from flows.checks.planned_draws import draws_of
 from flows.checks.planned_example import Costs
 from flows.checks.planned_prompts import Case
-from flows.checks.planned_spans import asks_about_all, expected_draws, may_send_nothing, most_draws
+from flows.checks.planned_spans import asks_about_all, may_send_nothing
 from flows.checks.planned_tokens import Counted, count
 from flows.checks.prepared import Prepared
 
@@ -35,11 +36,9 @@ def tokens_of(prepared: Prepared, length: Lengths) -> tuple[TokenSpans, TokenSpa
 
     At least: every completion one token long, no group drawn again; and where rewards decide it, nothing trained.
     """
-    config = prepared.config
-    draws = {"least": 0.0, "typical": expected_draws(config), "most": float(most_draws(config))}
     costs = Costs(prepared)
     counted = [
-        count(costs, completion_tokens=tokens, resampled=draws[case], case=case)
+        count(costs, completion_tokens=tokens, draws=draws_of(prepared.config, case), case=case)
         for case, tokens in zip(CASES, length.completion.values, strict=True)
     ]
     counted[0] = replace(counted[0], cycles=_at_least(prepared, counted[0].cycles))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,12 @@ class Tokens:
 
     def __mul__(self, times: float) -> Tokens:
         return Tokens(self.prefill * times, self.sampled * times, self.trained * times, self.frozen * times)
+
+    def put_to_use(self, share: float) -> Tokens:
+        """With so much of what is drawn put to a frozen run, and trained; the rest is drawn in vain."""
+        read = self.prefill - self.frozen
+        frozen = self.frozen * share
+        return replace(self, prefill=read + frozen, trained=self.trained * share, frozen=frozen)
 
 
 NOTHING = Tokens()

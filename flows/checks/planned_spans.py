@@ -1,7 +1,8 @@
 """The operations of a run at least, typically and at most, where rewards decide whether there is anything to send.
 
 `planned_operations` is the most. The least is a run in which no reward ever tells two completions apart, and no group
-is drawn again: it samples and never takes a step. A typical one takes every step.
+is drawn again: it samples and never takes a step. A typical one takes every step; of DAPO, in as many cycles as are
+expected to have a signal.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from algorithms import ALGORITHMS
 from algorithms.spans import Span, Spans, spans_of
 from flows.checks.planned import planned_operations
+from flows.checks.planned_draws import draws_of
 from flows.config import DapoConfig, FlowConfig, SdpoConfig, TttConfig
 
 
@@ -20,10 +22,9 @@ def operation_spans(algorithm: str, config: FlowConfig, heldout: int) -> Spans:
     if not isinstance(config, DapoConfig):
         return spans_of(+_without_steps(algorithm, config, most), most, most)
     once = config.model_copy(update={"resample": config.resample.model_copy(update={"max_operations": 0})})
-    typical = planned_operations(algorithm, once, heldout)
-    least = _without_steps(algorithm, config, typical)
-    typical["sample"] += round(config.cycles * expected_draws(config))
-    return spans_of(+least, typical, most)
+    all_trained = planned_operations(algorithm, once, heldout)
+    least = _without_steps(algorithm, config, all_trained)
+    return spans_of(+least, _with_expected_draws(algorithm, config, all_trained), most)
 
 
 def cycle_spans(algorithm: str, config: FlowConfig) -> Spans:
@@ -33,31 +34,6 @@ def cycle_spans(algorithm: str, config: FlowConfig) -> Spans:
     if frozen := _frozen_snapshots(algorithm, config):
         spans["save_weights_for_sampler"] += Span.exactly(-frozen)
     return {name: span / config.cycles for name, span in spans.items()}
-
-
-def most_draws(config: FlowConfig) -> int:
-    """Further `sample` operations of a cycle, at most; 0 for what draws every group once."""
-    if not isinstance(config, DapoConfig):
-        return 0
-    return min(config.resample.max_operations, config.resample.max_rounds * config.groups_per_cycle)
-
-
-def expected_draws(config: FlowConfig) -> float:
-    """Further `sample` operations of a cycle, typically: `flat_share` of each round's groups are drawn again."""
-    if not isinstance(config, DapoConfig):
-        return 0.0
-    again, rounds = flat_share(config.group_size), range(1, config.resample.max_rounds + 1)
-    expected = config.groups_per_cycle * sum(again**number for number in rounds)
-    return float(min(expected, config.resample.max_operations))
-
-
-def flat_share(group_size: int) -> float:
-    """The share of groups whose rewards, 0 or 1 each, are all equal: 2 / (G + 1).
-
-    How likely a prompt is solved is not known beforehand. Taken as evenly spread over 0…1, G completions are all right
-    or all wrong with a chance of ∫ p^G + (1 − p)^G dp.
-    """
-    return 2 / (group_size + 1)
 
 
 def may_send_nothing(algorithm: str, config: FlowConfig) -> bool:
@@ -88,6 +64,20 @@ def _without_steps(algorithm: str, config: FlowConfig, operations: Counter[str])
     if not asks_about_all(config):
         least["logprobs"] = 0
     return least
+
+
+def _with_expected_draws(algorithm: str, config: DapoConfig, all_trained: Counter[str]) -> Counter[str]:
+    """The mean of DAPO's runs, in whole operations, from one whose first draws are all trained on."""
+    draws, typical = draws_of(config, "typical"), all_trained.copy()
+    frozen = _frozen_snapshots(algorithm, config)
+    # A snapshot is taken of weights that are new; the reference's, of the first groups that are kept.
+    looks, ever = all_trained["save_weights_for_sampler"] - frozen, 1 - (1 - draws.steps) ** config.cycles
+    typical["save_weights_for_sampler"] = round(1 + (looks - 1) * draws.steps + frozen * ever)
+    for kind in ("forward_backward", "optim_step"):
+        typical[kind] = round(all_trained[kind] * draws.steps)
+    typical["logprobs"] = round(all_trained["logprobs"] * draws.trained)
+    typical["sample"] += round(config.cycles * draws.operations)
+    return +typical
 
 
 def _frozen_snapshots(algorithm: str, config: FlowConfig) -> int:

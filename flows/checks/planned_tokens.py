@@ -8,16 +8,18 @@ data's order is seeded, so it is known how often each prompt comes; how long com
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from math import ceil
 from operator import add
 
 from flows.checks.planned import planned_measurements
 from flows.checks.planned_cost import NOTHING, Tokens
+from flows.checks.planned_draws import ONCE, Draws
 from flows.checks.planned_example import Costs
 from flows.checks.planned_prompts import Case
 from flows.checks.prepared import Prepared
-from flows.config import TttConfig
+from flows.config import DapoConfig, TttConfig
 from tasks.examples import Example
 
 
@@ -36,21 +38,23 @@ def planned_tokens(prepared: Prepared, *, completion_tokens: float) -> dict[str,
     return {"prefill": tokens.prefill, "sampled": tokens.sampled, "trained": tokens.trained}
 
 
-def count(costs: Costs, *, completion_tokens: float, resampled: float = 0.0, case: Case = "typical") -> Counted:
+def count(costs: Costs, *, completion_tokens: float, draws: Draws = ONCE, case: Case = "typical") -> Counted:
     """The tokens of a run.
 
     Args:
         costs: of its examples.
         completion_tokens: of every completion; capped at `sampling.max_tokens`, and at the context its prompt leaves.
-        resampled: further `sample` operations a cycle.
+        draws: what is drawn again, and how much of all is trained.
         case: how much what is not known is taken to be.
     """
     prepared = costs.prepared
     uses = [(costs.trained(one, completion_tokens, how), times) for one, times, how in _uses(prepared, case)]
-    again = _drawn_again(uses, resampled * prepared.config.cycles, case)
+    drawn = _total(cost * times for cost, times in uses)
+    mean = drawn * (1 / sum(times for _, times in uses))
+    again = _drawn_again(costs, mean, draws, completion_tokens, case)
     measurements = planned_measurements(prepared.config, len(prepared.heldout))
     measured = (costs.measured(one, completion_tokens) for one in prepared.heldout if measurements)
-    return Counted(_total(cost * times for cost, times in uses) + again, _total(measured) * measurements)
+    return Counted(drawn.put_to_use(draws.trained) + again, _total(measured) * measurements)
 
 
 def _uses(prepared: Prepared, case: Case) -> Iterator[tuple[Example, int, Case]]:
@@ -69,14 +73,31 @@ def _uses(prepared: Prepared, case: Case) -> Iterator[tuple[Example, int, Case]]
     yield from ((prepared.example_at(epochs * len(train) + place), 1, case) for place in range(rest))
 
 
-def _drawn_again(costs: Sequence[tuple[Tokens, int]], times: float, case: Case) -> Tokens:
-    """DAPO's further draws: of the mean prompt, in place of what is dropped; at most of the longest one, and kept."""
-    if not times:
+def _drawn_again(costs: Costs, mean: Tokens, draws: Draws, completion: float, case: Case) -> Tokens:
+    """DAPO's further draws: typically of the mean prompt, whose trained share stands with the first draws; at most of
+    the longest one, and all kept."""
+    config = costs.prepared.config
+    if not isinstance(config, DapoConfig) or not draws.operations:
         return NOTHING
+    one = mean
     if case == "most":
-        return max((cost for cost, _ in costs), key=lambda cost: cost.prefill) * times
-    mean = _total(cost * uses for cost, uses in costs) * (1 / sum(uses for _, uses in costs))
-    return Tokens(prefill=mean.prefill - mean.frozen, sampled=mean.sampled) * times
+        within_reach = (costs.trained(example, completion, case) for example in _within_reach(costs.prepared, draws))
+        one = max(within_reach, key=lambda cost: cost.prefill)
+    times, groups = config.cycles * draws.operations, config.cycles * draws.completions / config.group_size
+    kept = groups if case == "most" else 0.0
+    return replace(
+        one * groups,
+        prefill=(one.prefill - one.frozen) * times + one.frozen * kept,
+        trained=one.trained * kept,
+        frozen=one.frozen * kept,
+    )
+
+
+def _within_reach(prepared: Prepared, draws: Draws) -> Sequence[Example]:
+    """The examples that may be drawn: a group without a signal gives its place to the next one of the data."""
+    train, config = prepared.data.train, prepared.config
+    reach = ceil(config.cycles * (config.groups_per_cycle + draws.operations))  # type: ignore[attr-defined] # DAPO's
+    return train if reach >= len(train) else [prepared.example_at(place) for place in range(reach)]
 
 
 def _total(parts: Iterable[Tokens]) -> Tokens:

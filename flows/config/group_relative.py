@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from algorithms import NO_TERMS, Aggregation, LossTerms, cispo, dapo, dppo, dro, gspo, ppo, sapo
+from algorithms import NO_TERMS, Aggregation, LossTerms, ResamplePolicy, cispo, dapo, dppo, dro, gspo, ppo, sapo
 from flows.config.base import GroupConfig, NormalizedConfig, RolloutConfig
 from flows.config.options import ResampleConfig
 from flows.config.sections import Bound, NonNegative
@@ -146,6 +146,17 @@ class DapoConfig(NormalizedConfig):
     def loss_terms(self) -> LossTerms:
         """The bounds of the ratio."""
         return dapo.loss_terms(self.model.provider, self.clip_low, self.clip_high)
+
+    def resample_policy(self) -> ResamplePolicy:
+        """What a cycle may spend on groups that are too small, or have no signal."""
+        section = self.resample
+        return ResamplePolicy(
+            target_group_size=section.target_group_size or self.group_size,
+            max_rounds=section.max_rounds,
+            max_operations=section.max_operations,
+            zero_signal=section.zero_signal,
+            drop_overlong=section.drop_overlong,
+        )
 
 
 class SapoConfig(NormalizedConfig):

@@ -72,17 +72,10 @@ class Resampling:
     )
 
     def __init__(self, cycle: Cycle, config: DapoConfig, cursor: int) -> None:
-        section = config.resample
         self.cycle = cycle
         self.config = config
         self.cursor = cursor
-        self.policy = ResamplePolicy(
-            target_group_size=section.target_group_size or config.group_size,
-            max_rounds=section.max_rounds,
-            max_operations=section.max_operations,
-            zero_signal=section.zero_signal,
-            drop_overlong=section.drop_overlong,
-        )
+        self.policy = config.resample_policy()
         self.slots = [self._next_slot() for _ in range(config.groups_per_cycle)]
         self.drawn: list[Group] = []
         self.dropped: Counter[str] = Counter()

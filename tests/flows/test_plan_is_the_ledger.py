@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ from flow_probes import Taught, metrics, planned, typically
 from tiny_configs import fixed_config
 
 import flows
-from flows.checks.planned_spans import expected_draws, most_draws
 from gateway.launch import GatewayProcess
 
 MEASURED = {"samples": 2, "max_prompts": 4, "greedy": True}
@@ -58,25 +57,36 @@ async def test_operations_and_tokens_are_planned_to_the_last_one_with_every_opti
     assert typically(plan.tokens) == Counter(summary["tokens"])
 
 
-async def test_what_dapo_draws_again_is_between_the_bounds_and_near_the_typical_number_where_tasks_are_of_all_kinds(
+async def test_twenty_runs_of_dapo_are_within_its_plan_and_their_mean_is_what_is_typical(
     local: GatewayProcess, tmp_path: Path
 ) -> None:
-    config = fixed_config(
+    runs = []
+    for seed in range(20):
+        runs.append(await flows.dapo(_dapo(tmp_path, seed)))
+    rows = [row for run in runs for row in metrics(run)]
+    assert {row["resample_rounds"] for row in rows} == {0, 1}, "some cycles draw again, and some do not"
+    assert {bool(row["datums"]) for row in rows} == {True, False}, "some cycles are skipped, and some are not"
+    plan = await planned(runs[0])
+    for spans, kind in ((plan.operations, "operations"), (plan.tokens, "tokens")):
+        for name, span in spans.items():
+            found = [run[kind].get(name, 0) for run in runs]
+            assert span.least <= min(found) <= max(found) <= span.most, (name, span, found)
+            # Of means of 20 runs 997 in 1000 are within three standard errors; operations are planned as whole ones.
+            chance = 3 * stdev(found) / 20**0.5 + (0.5 if kind == "operations" else 0)
+            assert fmean(found) == pytest.approx(span.typical, abs=chance + 1e-9), (name, span, found)
+
+
+def _dapo(folder: Path, seed: int) -> Any:
+    """Half of the groups have a signal, as of 3 completions to problems of all difficulties; nothing is learnt."""
+    return fixed_config(
         "dapo",
-        tmp_path,
+        folder,
         teacher="",
+        name=f"dapo-{seed}",
+        seed=seed,
         optimizer={"learning_rate": 1e-12},
-        cycles=6,
-        groups_per_cycle=8,
+        groups_per_cycle=2,
         group_size=3,
         rewards=[{"function": "told_apart:coin"}],
-        resample={"drop_overlong": False, "max_rounds": 2},
+        resample={"drop_overlong": False, "max_rounds": 1},
     )
-    summary = await flows.dapo(config)
-    drawn = [row["resample_operations"] for row in metrics(summary)]
-    assert all(0 <= number <= most_draws(config) for number in drawn)
-    assert len(set(drawn)) > 1
-    plan = await planned(summary)
-    for spans, found in ((plan.operations, summary["operations"]), (plan.tokens, summary["tokens"])):
-        assert all(span.least <= found.get(name, 0) <= span.most for name, span in spans.items()), (spans, found)
-    assert fmean(drawn) == pytest.approx(expected_draws(config), rel=0.25)  # over 20 cycles 6.15 of 6
