@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from tiny_configs import tiny_config
 
+from algorithms.resampling_odds import flat_share
 from algorithms.spans import Span
-from flows.checks.plan_notes import _unfinished
+from flows.checks.plan_notes import _drawn_again
 from flows.checks.planned import planned_operations
-from flows.checks.planned_spans import cycle_spans, expected_draws, flat_share, operation_spans
+from flows.checks.planned_draws import draws_of
+from flows.checks.planned_spans import cycle_spans, operation_spans
 
 MEASURED = {"samples": 2, "max_prompts": 4}
 
@@ -40,12 +42,16 @@ def test_without_a_signal_no_step_is_taken_and_one_snapshot_serves_the_whole_run
 def test_what_is_drawn_again_lies_between_nothing_and_the_caps(tmp_path: Path) -> None:
     config = tiny_config("dapo", tmp_path, cycles=10, kl={"coef": 0.1}, resample={"max_operations": 5, "max_rounds": 3})
     spans = operation_spans("dapo", config, 0)
-    # Of 2 groups of 4, 2/5 have equal rewards: 2 · (0.4 + 0.16 + 0.064) a cycle.
+    # Of 2 groups of 4, 2/5 have equal rewards: 2 · (0.4 + 0.16 + 0.064) a cycle; one in 5 of 10⁴ needs a sixth draw.
     assert flat_share(4) == 0.4
-    assert expected_draws(config) == pytest.approx(1.248)
+    draws = draws_of(config, "typical")
+    assert draws.operations == pytest.approx(1.248, rel=0.01)
+    assert draws.steps == pytest.approx((1 - 0.4**4) ** 2, rel=0.01)
     assert spans["sample"] == Span(20, 32, 70)
-    assert spans["logprobs"] == Span(0, 10 * 2 * 4, 10 * (2 + 5) * 4)
-    assert spans["save_weights_for_sampler"] == Span(1, 11, 11)
+    # Of 10 cycles 9.5 are expected to take a step, and of 9 all but the last to leave new weights to look at.
+    assert spans["optim_step"] == spans["forward_backward"] == Span(0, 9, 10)
+    assert spans["logprobs"] == Span(0, round(10 * 2 * 4 * draws.steps), 10 * (2 + 5) * 4)
+    assert spans["save_weights_for_sampler"] == Span(1, round(1 + 9 * draws.steps + 1), 11)
 
 
 def test_feedback_that_is_missing_asks_the_teacher_nothing(tmp_path: Path) -> None:
@@ -69,8 +75,9 @@ def test_the_mean_cycle_leaves_out_what_a_run_has_once(tmp_path: Path) -> None:
 
 def test_a_plan_says_how_many_cycles_dapo_skips_where_these_are_more_than_a_few(tmp_path: Path) -> None:
     few: dict[str, Any] = {"groups_per_cycle": 8, "group_size": 3, "resample": {"max_rounds": 2}}
-    (said,) = _unfinished(tiny_config("dapo", tmp_path, **few))
-    assert "66% of the cycles are skipped" in said
-    assert not list(_unfinished(tiny_config("dapo", tmp_path, **{**few, "group_size": 16})))
+    drawn, skipped = _drawn_again(tiny_config("dapo", tmp_path, **few))
+    assert "6 groups a cycle are drawn again: of groups of 3, 50% have equal rewards" in drawn
+    assert "66% of the cycles are skipped" in skipped
+    assert len(list(_drawn_again(tiny_config("dapo", tmp_path, **{**few, "group_size": 16})))) == 1
     partial: dict[str, Any] = {"max_rounds": 2, "on_exhausted": "train_partial"}
-    assert not list(_unfinished(tiny_config("dapo", tmp_path, **{**few, "resample": partial})))
+    assert len(list(_drawn_again(tiny_config("dapo", tmp_path, **{**few, "resample": partial})))) == 1
