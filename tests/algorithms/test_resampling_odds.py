@@ -1,6 +1,7 @@
-"""What dynamic sampling comes to on average, against as many simulated cycles as tell the means to a few percent."""
+"""What dynamic sampling comes to on average, against simulated cycles, to four standard errors of their means."""
 
 import random
+from statistics import fmean, stdev
 
 import pytest
 from algorithm_samples import sequence
@@ -64,13 +65,12 @@ def policy_of(target, rounds, limit, zero_signal):
 def test_the_mean_cycle_is_that_of_simulated_ones(groups, size, policy, on_exhausted):
     chance = random.Random(0)
     cycles = [a_cycle(chance, policy, groups, size, on_exhausted) for _ in range(CYCLES)]
-    draws, completions, trained = (sum(column) / CYCLES for column in zip(*cycles, strict=True))
+    draws, completions, trained = zip(*cycles, strict=True)
     expected = expected_cycle(policy, groups, size, on_exhausted)
-    # Four standard errors of a mean over 2,000 cycles, or more.
-    assert expected.draws == pytest.approx(draws, rel=0.04)
-    assert expected.completions == pytest.approx(completions, rel=0.04)
-    assert expected.steps == pytest.approx(sum(bool(one) for *_, one in cycles) / CYCLES, abs=0.03)
-    assert expected.trained == pytest.approx(trained, rel=0.05)
+    steps = [float(bool(one)) for one in trained]
+    pairs = (expected.draws, draws), (expected.completions, completions), (expected.steps, steps)
+    for mean, found in (*pairs, (expected.trained, trained)):
+        assert mean == pytest.approx(fmean(found), abs=4 * stdev(found) / CYCLES**0.5 + 1e-9)
 
 
 def test_of_a_run_that_does_not_fail_every_cycle_takes_a_step():
