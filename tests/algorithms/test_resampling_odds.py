@@ -68,9 +68,10 @@ def test_the_mean_cycle_is_that_of_simulated_ones(groups, size, policy, on_exhau
     draws, completions, trained = zip(*cycles, strict=True)
     expected = expected_cycle(policy, groups, size, on_exhausted)
     steps = [float(bool(one)) for one in trained]
+    # What is as likely as 3 in so many cycles may have been seen in none.
     pairs = (expected.draws, draws), (expected.completions, completions), (expected.steps, steps)
     for mean, found in (*pairs, (expected.trained, trained)):
-        assert mean == pytest.approx(fmean(found), abs=4 * stdev(found) / CYCLES**0.5 + 1e-9)
+        assert mean == pytest.approx(fmean(found), abs=4 * stdev(found) / CYCLES**0.5 + 3 / CYCLES)
 
 
 def test_of_a_run_that_does_not_fail_every_cycle_takes_a_step():
