@@ -1,13 +1,14 @@
-"""The sizes of a model that decide what it costs: `model_specs.toml` for common open ones, or any `config.json`."""
+"""The sizes of a model that decide what it costs; `model_specs.toml` has those of common open ones.
+
+Those of any other are read from its `config.json`: `algorithms.config_json`.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from algorithms.names import did_you_mean
 
@@ -90,7 +91,7 @@ def model_spec(name: str) -> ModelSpec:
     """A known model, whatever the case; an Instruct, Base or dated variant has its family's sizes.
 
     Raises:
-        ValueError: an unknown name; the message names near ones and the way out.
+        ValueError: an unknown name; the message names the nearest.
     """
     models = known_models()
     by_lower = {known.lower(): spec for known, spec in models.items()}
@@ -100,57 +101,4 @@ def model_spec(name: str) -> ModelSpec:
     short = {known.rpartition("/")[2]: spec for known, spec in by_lower.items()}
     if (found := short.get(wanted.rpartition("/")[2])) is not None:
         return found
-    hint = did_you_mean(name, models)
-    raise ValueError(f"the sizes of model {name!r} are not known: {hint}give its config.json, or one of {_listed()}")
-
-
-def from_config_json(config: Mapping[str, Any], name: str) -> ModelSpec:
-    """Read a Hugging Face `config.json`.
-
-    Args:
-        config: the parsed file. Of a multimodal model its `text_config` is read.
-        name: what to call it.
-
-    Raises:
-        ValueError: a field that is needed is not there, or is not a positive integer; a shape that `ModelSpec` does not
-            count (latent attention, layers that are not alike).
-    """
-    config = config.get("text_config") or config
-    if other := [field for field in _OTHER_SHAPES if config.get(field)]:
-        raise ValueError(
-            f"config.json of {name}: {other[0]} = {config[other[0]]!r} is a shape that is not counted here"
-        )
-    heads, d_model = _size(config, "num_attention_heads", name), _size(config, "hidden_size", name)
-    experts = next((int(config[key]) for key in _EXPERTS if config.get(key)), 1)
-    dense_ff = config.get("moe_intermediate_size") if experts > 1 else None
-    return ModelSpec(
-        name=name,
-        layers=_size(config, "num_hidden_layers", name),
-        d_model=d_model,
-        heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_size=int(config.get("head_dim") or d_model // heads),
-        d_ff=int(dense_ff) if dense_ff else _size(config, "intermediate_size", name),
-        vocab=_size(config, "vocab_size", name),
-        tied=bool(config.get("tie_word_embeddings", False)),
-        experts=experts,
-        experts_per_token=int(config.get("num_experts_per_tok") or config.get("experts_per_token") or 1),
-        shared_experts=int(config.get("n_shared_experts") or 0),
-        attention_bias=bool(config.get("attention_bias", config.get("model_type") == "qwen2")),
-        source="config.json",
-    )
-
-
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-_OTHER_SHAPES = ("kv_lora_rank", "first_k_dense_replace", "mlp_only_layers", "linear_num_key_heads", "mamba_d_state")
-
-
-def _size(config: Mapping[str, Any], field: str, name: str) -> int:
-    value = config.get(field)
-    if not isinstance(value, int) or value <= 0:
-        raise ValueError(f"config.json of {name}: {field} must be a positive integer, and is {value!r}")
-    return value
-
-
-def _listed() -> str:
-    return ", ".join(sorted(known_models()))
+    raise ValueError(f"the sizes of model {name!r} are not known: {did_you_mean(name, models)}")

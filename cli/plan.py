@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from cli.failures import interruptible
+from cli.plan_options import NOTHING_SAID, Reckoning
 from cli.prefect_setup import configure
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ def plan(
     other: Path | None = None,
     *,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
-    prices: Path | None = None,
-    gpu: str | None = None,
-    completion_tokens: float | None = None,
+    reckoning: Annotated[Reckoning, Parameter(name="*")] = NOTHING_SAID,
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
     embedded: bool | None = None,
 ) -> int:
@@ -43,39 +42,41 @@ def plan(
         A second one, to stand beside the first: what differs is marked.
     as_json
         Print JSON, as docs/plan.schema.json describes it; a list where two files are named.
-    prices
-        Your price file; `whitney init prices` writes one to fill in.
-    gpu
-        Reckon time on this GPU, h100 for one; default: the price file's.
-    completion_tokens
-        Tokens of a typical completion; default: as long as the data's answers, else half of sampling.max_tokens.
     overrides
         A field put over the file's, both files' where there are two, e.g. --set cycles=20; may be repeated.
     embedded
         Always, or never, start a gateway to ask.
     """
     configure(verbose=False)
-    from rich.console import Console
-
     from cli.check_config import check_config
-    from cli.plan_made import endpoint_for, plan_of, terms_of
-    from cli.terminal import sayer
     from flows.load_config import load_config
 
     files = [path for path in (config, other) if path is not None]
     configs = [load_config(path, overrides) for path in files]
     for algorithm, loaded in configs:
         check_config(algorithm, loaded)
-    terms = [terms_of(prices, gpu, completion_tokens, loaded) for _, loaded in configs]
-    say = sayer(Console(stderr=as_json))  # JSON stands alone
-    with interruptible(), endpoint_for([loaded for _, loaded in configs], embedded=embedded, say=say):
-        plans = [asyncio.run(plan_of(*one, its_terms)) for one, its_terms in zip(configs, terms, strict=True)]
+    plans = _made(configs, reckoning, embedded=embedded, quiet=as_json)
     if as_json:
         shown = [one.as_json() for one in plans]
         print(json.dumps(shown if other else shown[0], indent=2, ensure_ascii=False))
     else:
         _show(files, configs, plans)
     return 0
+
+
+def _made(
+    configs: Sequence[tuple[str, AnyConfig]], reckoning: Reckoning, *, embedded: bool | None, quiet: bool
+) -> list[Plan]:
+    """A plan of each, by one endpoint; `quiet`: its address goes to stderr, since JSON stands alone."""
+    from rich.console import Console
+
+    from cli.plan_made import endpoint_for, plan_of, terms_of
+    from cli.terminal import sayer
+
+    loaded = [config for _, config in configs]
+    terms = terms_of(reckoning, loaded)
+    with interruptible(), endpoint_for(loaded, embedded=embedded, say=sayer(Console(stderr=quiet))):
+        return [asyncio.run(plan_of(*one, its_terms)) for one, its_terms in zip(configs, terms, strict=True)]
 
 
 def _show(files: Sequence[Path], configs: Sequence[tuple[str, AnyConfig]], plans: Sequence[Plan]) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from algorithms import gpus
 from algorithms.gpus import Gpu
+from algorithms.model_specs import ModelSpec
 from cli.endpoint import endpoint
 from cli.failures import UsageError
+from cli.plan_options import Reckoning
 from cli.prefect_api import prefect_api
 from cli.served_for import served_for
 from cli.terminal import Say
@@ -27,22 +28,25 @@ from tasks.prices import Prices, read_prices
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the reader says of money, of time, and of how long completions are."""
+    """A `Reckoning`, read: money, time, how long completions are, the sizes of models."""
 
     prices: Prices | None
     gpu: Gpu | None
     typical_tokens: float | None
+    sizes: Mapping[str, ModelSpec]
 
 
-def terms_of(prices: Path | None, gpu: str | None, completion_tokens: float | None, config: AnyConfig) -> Terms:
-    """What the command line says; the price file may also be the budget's.
+def terms_of(said: Reckoning, configs: Sequence[AnyConfig]) -> list[Terms]:
+    """What the command line says, for each configuration; the price file may also be its budget's.
 
     Raises:
-        UsageError: the price file cannot be used, or the GPU is not known.
+        UsageError: a price file or a model's config.json cannot be used, or the GPU is not known.
     """
-    file = prices or config.budget.prices
+    sizes = said.sizes(configs)
     try:
-        return Terms(read_prices(file) if file else None, gpus.gpu(gpu) if gpu else None, completion_tokens)
+        gpu = gpus.gpu(said.gpu) if said.gpu else None
+        files = [said.prices or config.budget.prices for config in configs]
+        return [Terms(read_prices(file) if file else None, gpu, said.completion_tokens, sizes) for file in files]
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -74,7 +78,12 @@ async def plan_of(algorithm: str, config: AnyConfig, terms: Terms) -> Plan:
         prepared = {algorithm: found}
     plans = {
         name: await plan_in_full(
-            one, prices=terms.prices, gpu=terms.gpu, typical_tokens=terms.typical_tokens, keys=keys
+            one,
+            prices=terms.prices,
+            gpu=terms.gpu,
+            typical_tokens=terms.typical_tokens,
+            sizes=terms.sizes,
+            keys=keys,
         )
         for name, one in prepared.items()
     }

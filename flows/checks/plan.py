@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from pydantic import SecretStr
 
 from algorithms.gpus import Gpu
+from flows.checks.model_size import Sizes
 from flows.checks.plan_gold import gold
 from flows.checks.plan_lengths import lengths
 from flows.checks.plan_models import Models, all_of, models_of
@@ -23,9 +25,17 @@ from tasks.prices import Prices
 
 __all__ = ["Plan", "plan_in_full", "plan_of_run"]
 
+KNOWN: Sizes = MappingProxyType({})
+"""No sizes given: those that are known."""
+
 
 async def plan_of_run(
-    prepared: Prepared, *, prices: Prices | None = None, gpu: Gpu | None = None, typical_tokens: float | None = None
+    prepared: Prepared,
+    *,
+    prices: Prices | None = None,
+    gpu: Gpu | None = None,
+    typical_tokens: float | None = None,
+    sizes: Sizes = KNOWN,
 ) -> Plan:
     """The plan of a run whose inputs are checked.
 
@@ -34,12 +44,13 @@ async def plan_of_run(
         prices: the reader's price file; without it nothing is priced.
         gpu: what time is reckoned on; default: the price file's.
         typical_tokens: of a completion; default: as long as the data's answers, else half of `sampling.max_tokens`.
+        sizes: of models, by name; default: those that are known.
 
     Raises:
         ConfigError: `typical_tokens` is out of range.
     """
     # Prompts are tokenized, which takes seconds where there are many.
-    return await asyncio.to_thread(_plan, prepared, Rates.of(prices, gpu), typical_tokens)
+    return await asyncio.to_thread(_plan, prepared, Rates.of(prices, gpu), typical_tokens, sizes)
 
 
 async def plan_in_full(
@@ -48,22 +59,24 @@ async def plan_in_full(
     prices: Prices | None = None,
     gpu: Gpu | None = None,
     typical_tokens: float | None = None,
+    sizes: Sizes = KNOWN,
     keys: Sequence[SecretStr] = (),
 ) -> Plan:
     """The same with examples as the model meets them, and what the rewards make of the right answers.
 
     `keys` are taken out of what a reward function says.
     """
-    plan = await plan_of_run(prepared, prices=prices, gpu=gpu, typical_tokens=typical_tokens)
+    plan = await plan_of_run(prepared, prices=prices, gpu=gpu, typical_tokens=typical_tokens, sizes=sizes)
     return replace(plan, samples=samples(prepared), gold=await gold(prepared, keys))
 
 
-def _plan(prepared: Prepared, rates: Rates, typical_tokens: float | None) -> Plan:
+def _plan(prepared: Prepared, rates: Rates, typical_tokens: float | None, sizes: Sizes) -> Plan:
     algorithm, config, length = prepared.algorithm, prepared.config, lengths(prepared, typical_tokens)
     said = [*prepared.warnings(), *notes(prepared, length)]
     models: Models | None = None
     try:
-        models = models_of(prepared)
+        models = models_of(prepared, sizes)
+        said += models.read()
         said += formula_notes(rates.told, own_engine=models.own_engine(prepared))
     except ValueError as error:
         said.append(f"No FLOPs and no memory: {error}.")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from algorithms import ALGORITHMS
 from algorithms.costs import TokenCounts, flops
 from algorithms.memory import BF16, LORA_BYTES, Memory, activation_bytes, kv_cache_bytes, lora_memory
-from algorithms.model_specs import ModelSpec
+from algorithms.model_specs import ModelSpec, known_models
 from algorithms.spans import Span
 from flows.checks.local_memory import local_memory
-from flows.checks.model_size import spec_of
+from flows.checks.model_size import Sizes, spec_of
 from flows.checks.plan_lengths import Lengths
 from flows.checks.plan_tokens import TokenSpans
 from flows.checks.prepared import Prepared
@@ -38,6 +38,12 @@ class Models:
                 total += flops(TokenCounts(scored=frozen), self.teacher, rank=None, context=context)
             values.append(total)
         return Span(*values)
+
+    def read(self) -> Iterator[str]:
+        """Where sizes are from that are not those of the table."""
+        for spec in (self.policy, self.teacher):
+            if spec is not None and spec not in known_models().values():
+                yield f"The sizes of {spec.name}: {spec.source}, {spec.total:,} parameters."
 
     def own_engine(self, prepared: Prepared) -> bool:
         """Whether the gateway's own engine holds the one model there is."""
@@ -70,19 +76,22 @@ class Models:
         return found
 
 
-def models_of(prepared: Prepared) -> Models:
+def models_of(prepared: Prepared, given: Sizes) -> Models:
     """The sizes of a run's models.
+
+    Args:
+        prepared: its checked inputs.
+        given: what the reader says of models; it goes before what is known of them.
 
     Raises:
         ValueError: they are not known; the message says how to give them.
     """
     config, row, teacher = prepared.config, prepared.capability, prepared.teacher_capability
-    policy = spec_of(config.model)
+    policy = spec_of(config.model, given)
     if (teacher.provider, teacher.model) == (row.provider, row.model):
         return Models(policy, None)
-    return Models(
-        policy, spec_of(config.model.model_copy(update={"name": teacher.model, "provider": teacher.provider}))
-    )
+    other = {"name": teacher.model, "provider": teacher.provider, "tokenizer": None}  # the folder is the policy's
+    return Models(policy, spec_of(config.model.model_copy(update=other), given))
 
 
 def all_of(parts: Mapping[str, Memory]) -> Memory:

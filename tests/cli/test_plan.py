@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from cli.app import run_command
 from cli.plan_schema import plan_schema
 from flows.load_config import load_algorithm
-from gateway.launch import GatewayProcess
+from gateway.launch import GatewayProcess, start_gateway
 from gateway.storage import DataDirectory
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +46,15 @@ operations = { sample = 0.5 }
 tokens = { prefill = 1_000_000 }
 gpu = { kind = "h100", count = 2, per_hour = 3600 }
 """
+SIZES = {
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+    "tie_word_embeddings": False,
+}
+PARAMETERS = 2 * 100 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128) + 5 * 64
 FILES = {"grpo": GRPO, "dapo": DAPO, "sft": SFT, "pipeline": PIPELINE, "prices": PRICES}
 
 Planned = Callable[..., Any]
@@ -191,6 +200,51 @@ def test_each_thing_that_can_be_wrong_is_told_in_a_sentence(
     assert "Traceback" not in shown
 
 
+UNKNOWN = 'model = { name = "maker/odd-7b", tokenizer = "tiny" }'
+
+
+@pytest.fixture
+def unknown_model(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """odd.toml, of a model that is served here and that nobody knows the sizes of."""
+    data = tmp_path_factory.mktemp("delay")
+    Path("odd.toml").write_text(GRPO.replace('model = { name = "tiny" }', UNKNOWN))
+    with start_gateway(data, provider="delay", models=("maker/odd-7b",)) as gateway:
+        monkeypatch.setenv("WHITNEY_BASE_URL", gateway.base_url)
+        monkeypatch.setenv("WHITNEY_API_KEY", gateway.api_key)
+        yield
+
+
+@pytest.mark.usefixtures("unknown_model")
+def test_a_model_of_unknown_sizes_is_planned_without_flops_until_its_config_json_is_named(
+    planned: Planned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = planned("odd.toml")
+    assert (plan["flops"], plan["memory"], plan["models"]) == (None, None, {})
+    assert plan["operations"]["sample"]["most"] == 16
+    assert plan["tokens"]["trained"]["most"] > 0
+    way_out = "`whitney plan --model-config maker/odd-7b=FILE` reads them from its config.json"
+    assert any(note.startswith("No FLOPs and no memory: ") and way_out in note for note in plan["notes"])
+
+    Path("odd").mkdir()
+    Path("odd/config.json").write_text(json.dumps(SIZES))
+    for argument in ("odd", "odd/config.json", "maker/odd-7b=odd"):
+        sized = planned("odd.toml", "--model-config", argument)
+        assert sized["models"]["local/maker/odd-7b"]["weights"] > 4 * PARAMETERS
+        assert f"The sizes of maker/odd-7b: odd/config.json, {PARAMETERS:,} parameters." in sized["notes"]
+        assert sized["operations"] == plan["operations"]
+    for argument, said in (
+        ("gone", "--model-config gone cannot be read: No such file"),
+        ("odd.toml", "--model-config odd.toml is not JSON: "),
+        ("maker/odd=odd", "--model-config maker/odd=odd: no model is called 'maker/odd' here; there is maker/odd-7b"),
+        ("bad.json", "--model-config bad.json: num_attention_heads must be a positive integer, and is None"),
+    ):
+        Path("bad.json").write_text("{}")
+        assert run_command(["plan", "odd.toml", "--model-config", argument]) == 2
+        assert said in capsys.readouterr().err
+    assert run_command(["plan", "odd.toml", "grpo.toml", "--model-config", "odd"]) == 2
+    assert "odd: of which model? Write NAME=odd, NAME being one of maker/odd-7b, tiny" in capsys.readouterr().err
+
+
 def test_the_price_file_that_init_writes_prices_nothing_until_it_is_filled_in(
     planned: Planned, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,4 +280,4 @@ def test_a_shipped_configuration_names_a_model_whose_sizes_are_known(name: str) 
     from flows.checks.model_size import spec_of
 
     _, config = load_algorithm(ROOT / "deployments" / "configs" / f"{name}.toml")
-    assert spec_of(config.model).total == pytest.approx(134_515_008, rel=1e-6)
+    assert spec_of(config.model, {}).total == pytest.approx(134_515_008, rel=1e-6)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import models
-from algorithms.model_specs import ModelSpec, from_config_json, model_spec
+from algorithms.config_json import from_config_json
+from algorithms.model_specs import ModelSpec, model_spec
 from flows.checks import local_memory
 from flows.checks.local_memory import Held, engine_memory
 from gateway.providers.local.base_weights import load_base
