@@ -51,7 +51,7 @@ class Chain:
         self._budget = budget
         self._ran: set[str] = set()
         self._former = {str(row["stage"]): row for row in folder.read_stages()}
-        self._report = PipelineReport(config, folder.path.name)
+        self._report = PipelineReport(config, folder.path.name, process.flow_run_id)
         self._current: StageConfig | None = None
         self._unfinished: str | None = None
         self._stopwatch = Stopwatch(folder, process.create_key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from algorithms.readings import reading
 from flows.config.pipeline import PipelineConfig, StageConfig
@@ -10,6 +11,7 @@ from flows.stages.outcome import Evaluation, GateOutcome, StageOutcome
 from tasks.curve import image, line_chart_svg
 from tasks.markdown import cell
 from tasks.measured import headline
+from tasks.planned import planned_markdown
 
 TITLE = "Held-out accuracy after each stage, with 95% intervals"
 ACROSS = 80
@@ -24,6 +26,7 @@ def pipeline_markdown(
     *,
     name: str,
     ended: Mapping[str, str],
+    bill: Mapping[str, Any],
     lost: Collection[str] = (),
     link: Link = lambda _: None,
 ) -> str:
@@ -34,6 +37,7 @@ def pipeline_markdown(
         outcomes: of the stages that are finished.
         name: the run's.
         ended: what to say of a stage that has none: why it failed.
+        bill: of those that are finished and this run's own, by `flows.stages.summary.own_bill`.
         lost: stages whose adapters are not where they were.
         link: to each stage's own page.
     """
@@ -42,8 +46,14 @@ def pipeline_markdown(
         _row(stage, number, done.get(stage.name), ended.get(stage.name, "–"), link)
         for number, stage in pipeline.numbered()
     ]
-    parts = [f"# {name}", _chart(outcomes), "\n".join([*_head(), *rows]), *_left(outcomes, lost)]
+    parts = [f"# {name}", _chart(outcomes), "\n".join([*_head(), *rows]), *_left(outcomes, lost), _planned(bill)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _planned(bill: Mapping[str, Any]) -> str:
+    """Planned beside billed, kind by kind; nothing where no plan is on record."""
+    table = planned_markdown(bill)
+    return f"What was planned for the finished stages, beside what was billed:\n\n{table}" if table else ""
 
 
 def _head() -> tuple[str, str]:

@@ -16,6 +16,7 @@ from flows.durable.telling import warn
 from flows.stages.ending import adapter_is_there
 from flows.stages.outcome import StageOutcome
 from flows.stages.page import pipeline_markdown
+from flows.stages.summary import own_bill
 from tasks.report import Shown, artifact_key
 
 LONGEST_REASON = 300
@@ -27,11 +28,12 @@ SHOWN_WITHIN_S = 3.0
 class PipelineReport:
     """The artifact of one pipeline run."""
 
-    __slots__ = ("_ended", "_name", "_page", "_pipeline")
+    __slots__ = ("_ended", "_flow_run_id", "_name", "_page", "_pipeline")
 
-    def __init__(self, pipeline: PipelineConfig, name: str) -> None:
+    def __init__(self, pipeline: PipelineConfig, name: str, flow_run_id: str) -> None:
         self._pipeline = pipeline
         self._name = name
+        self._flow_run_id = flow_run_id
         self._page = Shown()
         self._ended: dict[str, str] = {}
 
@@ -42,6 +44,7 @@ class PipelineReport:
             outcomes,
             name=self._name,
             ended=self._ended,
+            bill=own_bill(outcomes, self._flow_run_id),
             lost={outcome.stage for outcome in outcomes if not adapter_is_there(outcome)},
             link=_page_of,
         )

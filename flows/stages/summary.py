@@ -11,27 +11,36 @@ from flows.stages.outcome import StageOutcome
 from tasks.planned import planned_together
 
 
-def summarize(outcomes: Sequence[StageOutcome], flow_run_id: str) -> dict[str, Any]:
-    """Every stage, the last one's adapter, and what all of them have cost.
+def own_bill(outcomes: Sequence[StageOutcome], flow_run_id: str) -> dict[str, Any]:
+    """Operations and tokens of the stages that this pipeline has trained, and what was planned of them.
 
-    `flow_run_id` is the pipeline's own. Stages that another run has trained, and this one has started after, are in
-    `stages` and not in the sums: they are on that run's bill.
+    Stages that another run has trained, and this one has started after, are on that run's bill.
     """
     own = [outcome for outcome in outcomes if outcome.pipeline_flow_run_id == flow_run_id]
     operations, tokens = Counter[str](), Counter[str]()
     for outcome in own:
         operations.update(outcome.operations)
         tokens.update(outcome.tokens)
+    return {
+        "operations": dict(sorted(operations.items())),
+        "tokens": dict(sorted(tokens.items())),
+        "planned": planned_together([outcome.planned for outcome in own]),
+        "redone": _redone(own),
+    }
+
+
+def summarize(outcomes: Sequence[StageOutcome], flow_run_id: str) -> dict[str, Any]:
+    """Every stage, the last one's adapter, and what all of them have cost.
+
+    `flow_run_id` is the pipeline's own: stages that another run has trained are in `stages` and not in the sums.
+    """
     last, rows = outcomes[-1], [outcome.model_dump(mode="json") for outcome in outcomes]
     return {
         "algorithm": PIPELINE,
         "stages": rows,
         "evaluation_before": rows[0]["evaluation_before"],
         "evaluation_after": rows[-1]["evaluation_after"],
-        "operations": dict(sorted(operations.items())),
-        "tokens": dict(sorted(tokens.items())),
-        "planned": planned_together([outcome.planned for outcome in own]),
-        "redone": _redone(own),
+        **own_bill(outcomes, flow_run_id),
         "gates": {outcome.stage: outcome.gate.model_dump() for outcome in outcomes if outcome.gate},
         "model": last.model,
         "provider": last.provider,

@@ -108,6 +108,10 @@ async def test_three_stages_hand_on_weights_and_a_teacher(
     for number, outcome in enumerate((sft, rl, opd), 1):
         assert f"| {number} [{outcome.stage}](" in page, "a link to its own page, which none has before it is trained"
     assert page.count("data:image/svg+xml") == 1
+    planned, billed = summary["planned"], summary["operations"] | summary["tokens"]
+    for kind, span in (planned["operations"] | planned["tokens"]).items():
+        assert f"| {kind} | {span['typical']:,.0f} | {span['most']:,.0f} | {billed.get(kind, 0):,} |" in page
+    assert planned["operations"]["export_lora"]["typical"] == billed["export_lora"] == 3, "an adapter a stage"
 
 
 async def test_a_stage_may_go_on_with_the_optimizer_of_the_one_before(
