@@ -1,9 +1,9 @@
-"""How a flow run ends on purpose: it has not failed, and nobody is to be alerted."""
+"""How a flow run ends on purpose, in a state with a sentence: nothing has gone wrong that a traceback would explain."""
 
 from __future__ import annotations
 
 from prefect import State
-from prefect.states import Cancelled, Completed
+from prefect.states import Cancelled, Completed, Failed
 
 SKIPPED = "Skipped"
 """Name of the state of a run that was not needed."""
@@ -48,9 +48,8 @@ class BudgetReachedError(EarlyEnd):
     """
 
     def __init__(self, path: str, *, limit: float, used: float, needed: float, what: str) -> None:
-        super().__init__(
-            f"{path} = {limit:,.10g}: {used:,.10g} used; {what} may need {needed:,.10g} more, its end included"
-        )
+        comes = f"{what} may need {_told(needed)} more, its end included" if needed else f"{what} was to come next"
+        super().__init__(f"{path} = {limit:,.10g}: {_told(used)} used; {comes}")
         self.path, self.limit, self.used, self.needed = path, limit, used, needed
 
     @property
@@ -69,6 +68,16 @@ class BudgetReachedError(EarlyEnd):
         return Cancelled(message=str(self))
 
 
+class NothingSavedError(EarlyEnd):
+    """The budget has ended the first block: there is no adapter, which is what a run is for. So it is Failed: whoever
+    waits for an adapter goes on with none, and is alerted. A Retry with a higher limit goes on."""
+
+    @property
+    def state(self) -> State[None]:
+        """Failed, with the limit, what is used of it and how to go on."""
+        return Failed(message=str(self))
+
+
 class SkippedError(EarlyEnd):
     """There is nothing to do: Completed, under a name of its own, so that it is told from a run that trained."""
 
@@ -76,3 +85,8 @@ class SkippedError(EarlyEnd):
     def state(self) -> State[None]:
         """Completed, named "Skipped", with the reason."""
         return Completed(name=SKIPPED, message=str(self))
+
+
+def _told(amount: float) -> str:
+    """Whole numbers to the last digit; of money and minutes what people read."""
+    return f"{amount:,.10g}" if float(amount).is_integer() else f"{amount:,.4g}"

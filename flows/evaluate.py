@@ -41,7 +41,7 @@ async def evaluate(
     section = attempt.config.evaluation
     if not (section.enabled and attempt.inputs.heldout):
         return None
-    begin_measurement(attempt)
+    await begin_measurement(attempt)
     policy = await attempt.policy(start)
     measured = await measure(attempt, policy) if measure else {}
     drawn, skipped = await _measure(attempt, policy, section.temperature, section.samples, SAMPLED_ROUND)

@@ -43,7 +43,7 @@ async def train(
 
     Raises:
         ValueError: the configuration cannot run here; nothing has been allocated.
-        NothingSavedError: the budget has ended the first block.
+        NothingSavedError: the budget has ended the first block; the flow run is Failed, with how to go on.
         WhitneyError: an operation failed or Whitney cannot be reached; runs are cancelled, the session is closed.
     """
     with sigterm_is_heard():

@@ -41,11 +41,11 @@ def tokens_of(prepared: Prepared, length: Lengths) -> tuple[TokenSpans, TokenSpa
         count(costs, completion_tokens=tokens, draws=draws_of(prepared.config, case), case=case)
         for case, tokens in zip(CASES, length.completion.values, strict=True)
     ]
-    counted[0] = replace(counted[0], cycles=_at_least(prepared, counted[0].cycles))
+    counted[0] = replace(counted[0], cycles=at_least(prepared, counted[0].cycles))
     return _spans(counted, lambda one: one.cycles + one.measurements), _spans(counted, lambda one: one.cycles)
 
 
-def _at_least(prepared: Prepared, cycles: Tokens) -> Tokens:
+def at_least(prepared: Prepared, cycles: Tokens) -> Tokens:
     """What is left where no reward tells two completions apart."""
     if may_send_nothing(prepared.algorithm, prepared.config):
         cycles = replace(cycles, trained=0.0)

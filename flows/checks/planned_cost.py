@@ -25,6 +25,25 @@ class Tokens:
     def __mul__(self, times: float) -> Tokens:
         return Tokens(self.prefill * times, self.sampled * times, self.trained * times, self.frozen * times)
 
+    @property
+    def by_kind(self) -> dict[str, float]:
+        """By the ledger's words."""
+        return {"prefill": self.prefill, "sampled": self.sampled, "trained": self.trained}
+
+    @property
+    def counted(self) -> float:
+        """All that are billed."""
+        return sum(self.by_kind.values())
+
+    def at_least(self, other: Tokens) -> Tokens:
+        """The larger of both, word by word."""
+        return Tokens(
+            max(self.prefill, other.prefill),
+            max(self.sampled, other.sampled),
+            max(self.trained, other.trained),
+            max(self.frozen, other.frozen),
+        )
+
     def put_to_use(self, share: float) -> Tokens:
         """With so much of what is drawn put to a frozen run, and trained; the rest is drawn in vain."""
         read = self.prefill - self.frozen

@@ -31,8 +31,17 @@ class Costs:
             return Tokens(prefill=2 * inputs, trained=config.steps_per_batch * inputs, frozen=inputs)
         return self._group(example, completion, case)
 
-    def measured(self, example: Example, completion: float) -> Tokens:
-        """A held-out example's place in a measurement."""
+    def drawn(self, example: Example, completion: float, case: Case) -> Tokens:
+        """A group of completions as they are posted, before anything is made of them; nothing where none are drawn."""
+        size, bare = getattr(self.prepared.config, "group_size", 0), self._prompt(example)
+        length = _length(self.prepared, bare, completion) if size else 0.0
+        if not length:
+            return NOTHING
+        prompt = starting_prompt(self.prepared, example, bare, completion, case)
+        return Tokens(prefill=prompt, sampled=size * length)
+
+    def measured(self, example: Example, completion: float, *, at_once: bool = False) -> Tokens:
+        """A held-out example's place in a measurement; `at_once`: without the greedy answers, which are drawn last."""
         config, cost = self.prepared.config, NOTHING
         if isinstance(config, SftConfig):
             cost += Tokens(prefill=self._inputs(example))
@@ -43,19 +52,18 @@ class Costs:
             return cost
         prompt = self._prompt(example)
         if length := _length(self.prepared, prompt, completion):
-            drawn = [config.evaluation.samples, *([1] if config.evaluation.greedy else [])]
+            drawn = [config.evaluation.samples, *([1] if config.evaluation.greedy and not at_once else [])]
             cost += Tokens(prefill=prompt * len(drawn), sampled=sum(drawn) * length)
         return cost
 
     def _group(self, example: Example, completion: float, case: Case) -> Tokens:
         """A group of completions: drawn, put to a frozen run or a critic where there is one, trained."""
-        prepared, config, bare = self.prepared, self.prepared.config, self._prompt(example)
+        prepared, config = self.prepared, self.prepared.config
         size, steps = config.group_size, config.steps_per_batch  # type: ignore[attr-defined] # whoever samples has it
-        length = _length(prepared, bare, completion)
-        if not length:
+        drawn = self.drawn(example, completion, case)
+        if not drawn.sampled:
             return NOTHING
-        prompt = starting_prompt(prepared, example, bare, completion, case)
-        drawn = Tokens(prefill=prompt, sampled=size * length)
+        prompt, length = drawn.prefill, drawn.sampled / size
         if "critic" in self._roles:
             inputs = size * (prompt + length - 1)
             return drawn + Tokens(prefill=inputs, trained=2 * steps * inputs)

@@ -47,35 +47,58 @@ def count(costs: Costs, *, completion_tokens: float, draws: Draws = ONCE, case: 
         draws: what is drawn again, and how much of all is trained.
         case: how much what is not known is taken to be.
     """
-    prepared = costs.prepared
-    uses = [(costs.trained(one, completion_tokens, how), times) for one, times, how in _uses(prepared, case)]
-    drawn = _total(cost * times for cost, times in uses)
+    config = costs.prepared.config
+    cycles = of_cycles(costs, range(config.cycles), completion_tokens=completion_tokens, draws=draws, case=case)
+    measurements = planned_measurements(config, len(costs.prepared.heldout))
+    measured = of_measurement(costs, completion_tokens=completion_tokens) if measurements else NOTHING
+    return Counted(cycles, measured * measurements)
+
+
+def of_cycles(costs: Costs, cycles: range, *, completion_tokens: float, draws: Draws, case: Case) -> Tokens:
+    """The tokens of some of a run's cycles, numbered from 0; the other arguments are `count`'s."""
+    uses = [(costs.trained(one, completion_tokens, how), times) for one, times, how in _uses(costs, cycles, case)]
+    drawn = total(cost * times for cost, times in uses)
     mean = drawn * (1 / sum(times for _, times in uses))
-    again = _drawn_again(costs, mean, draws, completion_tokens, case)
-    measurements = planned_measurements(prepared.config, len(prepared.heldout))
-    measured = (costs.measured(one, completion_tokens) for one in prepared.heldout if measurements)
-    return Counted(drawn.put_to_use(draws.trained) + again, _total(measured) * measurements)
+    again = _drawn_again(costs, mean, draws, completion_tokens, case) * len(cycles)
+    return drawn.put_to_use(draws.trained) + again
 
 
-def _uses(prepared: Prepared, case: Case) -> Iterator[tuple[Example, int, Case]]:
-    """Every example that is drawn, how often, and how to count it: whole epochs, and the beginning of another."""
-    config, train = prepared.config, prepared.data.train
+def drawn_in_cycle(costs: Costs, cycle: int, *, completion_tokens: float) -> Tokens:
+    """The completions of a cycle as they are posted, all at once, before anything is made of them."""
+    uses = _uses(costs, range(cycle, cycle + 1), "least")
+    return total(costs.drawn(one, completion_tokens, how) * times for one, times, how in uses)
+
+
+def of_measurement(costs: Costs, *, completion_tokens: float) -> Tokens:
+    """The tokens of one measurement."""
+    return total(costs.measured(one, completion_tokens) for one in costs.prepared.heldout)
+
+
+def _uses(costs: Costs, cycles: range, case: Case) -> Iterator[tuple[Example, int, Case]]:
+    """Every example that is drawn, how often, and how to count it: whole epochs at once, what is beside them singly."""
+    prepared, config, train = costs.prepared, costs.prepared.config, costs.prepared.data.train
     if isinstance(config, TttConfig):
-        problem = config.problem_of(train)
+        problem, first = config.problem_of(train), cycles.start == 0
         # The first cycle has no solution to start from.
-        yield problem, config.groups_per_cycle, "least"
-        yield problem, config.groups_per_cycle * (config.cycles - 1), case
+        yield problem, config.groups_per_cycle * first, "least"
+        yield problem, config.groups_per_cycle * (len(cycles) - first), case
         return
     size = getattr(config, "groups_per_cycle", 0) or config.batch_size  # type: ignore[attr-defined] # one or the other
-    epochs, rest = divmod(config.cycles * size, len(train))
-    if epochs:
-        yield from ((example, epochs, case) for example in train)
-    yield from ((prepared.example_at(epochs * len(train) + place), 1, case) for place in range(rest))
+    place, end = cycles.start * size, cycles.stop * size
+    while place < end:
+        if place % len(train) == 0 and (epochs := (end - place) // len(train)):
+            yield from ((example, epochs, case) for example in train)
+            place += epochs * len(train)
+        else:
+            yield prepared.example_at(place), 1, case
+            place += 1
 
 
 def _drawn_again(costs: Costs, mean: Tokens, draws: Draws, completion: float, case: Case) -> Tokens:
-    """DAPO's further draws: typically of the mean prompt, whose trained share stands with the first draws; at most of
-    the longest one, and all kept."""
+    """DAPO's further draws of a cycle: typically of the mean prompt, at most of the longest one.
+
+    At most all are kept; typically what is trained of them stands in the share of the first draws that is.
+    """
     config = costs.prepared.config
     if not isinstance(config, DapoConfig) or not draws.operations:
         return NOTHING
@@ -83,7 +106,7 @@ def _drawn_again(costs: Costs, mean: Tokens, draws: Draws, completion: float, ca
     if case == "most":
         within_reach = (costs.trained(example, completion, case) for example in _within_reach(costs.prepared, draws))
         one = max(within_reach, key=lambda cost: cost.prefill)
-    times, groups = config.cycles * draws.operations, config.cycles * draws.completions / config.group_size
+    times, groups = draws.operations, draws.completions / config.group_size
     kept = groups if case == "most" else 0.0
     return replace(
         one * groups,
@@ -100,5 +123,6 @@ def _within_reach(prepared: Prepared, draws: Draws) -> Sequence[Example]:
     return train if reach >= len(train) else [prepared.example_at(place) for place in range(reach)]
 
 
-def _total(parts: Iterable[Tokens]) -> Tokens:
+def total(parts: Iterable[Tokens]) -> Tokens:
+    """The sum."""
     return reduce(add, parts, NOTHING)

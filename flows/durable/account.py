@@ -63,7 +63,9 @@ class Account:
         self._operations = Counter(spent.operations)
         self._tokens = Counter({name: getattr(spent, f"{name}_tokens") for name in TOKENS})
 
-    def require(self, operations: Mapping[str, int], tokens: Usage, what: str, *, ends: bool = False) -> None:
+    def require(
+        self, operations: Mapping[str, int], tokens: Usage, what: str, *, seconds: float = 0.0, ends: bool = False
+    ) -> None:
         """Make sure that so much fits. Of what `ends` a run the operations alone count: for it the rest was kept.
 
         Raises:
@@ -71,9 +73,11 @@ class Account:
         """
         for field, limit in self.limits.items():
             kind, used = self._kinds[field], self.used(field)
+            more = 0.0 if self.of_the_month else seconds  # a month has no clock of its own
             if ends and kind != "operations":
                 continue
-            after = self._amount(kind, Counter(operations), tokens)
+            # Of time what is used, and no later look at the clock.
+            after = used + more / 60 if kind == "minutes" else self._amount(kind, Counter(operations), tokens, more)
             # Time cannot be kept in reserve: a run whose minutes are over ends.
             if after > limit * (1 + NOISE) or (kind == "minutes" and used >= limit):
                 path = f"{self.name}.{field}"
@@ -106,7 +110,7 @@ class Account:
         else:
             self.limits.pop(field, None)
 
-    def _amount(self, kind: str, operations: Counter[str], tokens: Usage) -> float:
+    def _amount(self, kind: str, operations: Counter[str], tokens: Usage, seconds: float = 0.0) -> float:
         """Of what a limit is of: what is used, and so much more."""
         if kind == "operations":
             return self._operations.total() + operations.total()
@@ -116,4 +120,4 @@ class Account:
         if kind == "tokens":
             return sum(total.values())
         assert self._prices is not None  # the configuration has it so
-        return self._prices.cost(self._operations + operations, total, self._seconds())
+        return self._prices.cost(self._operations + operations, total, self._seconds() + seconds)

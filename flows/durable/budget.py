@@ -17,6 +17,7 @@ from flows.early_end import BudgetReachedError
 from whitney.client import WhitneyClient
 from whitney.types import Usage
 
+BY_OPERATIONS = ("max_operations", "max_operations_per_month")
 EXPORT, SAVE = "export_lora", "save_state"
 
 
@@ -33,12 +34,22 @@ class Budget:
         self.asks = True
         self.reached: BudgetReachedError | None = None
 
-    def begin(self, what: str, needed: Mapping[str, int], *, saves: int = 0) -> None:
-        """Something is about to begin that needs so many operations: a block, a measurement.
+    def begin(
+        self,
+        what: str,
+        needed: Mapping[str, int],
+        *,
+        tokens: Sequence[Usage] = (FREE,),
+        seconds: float = 0.0,
+        saves: int = 0,
+    ) -> None:
+        """Something is about to begin that needs so much: a block, a measurement.
 
         Args:
             what: as people call it.
-            needed: by kind, without what is kept in reserve.
+            needed: operations by kind, without what is kept in reserve.
+            tokens: amounts that have to fit, each by itself.
+            seconds: how long it will take.
             saves: how many `save_state` end it.
 
         Raises:
@@ -46,7 +57,8 @@ class Budget:
         """
         self._reserve = Counter({EXPORT: 1, SAVE: saves})
         self._touched = False
-        self._require(needed, FREE, what)
+        for most in tokens:
+            self._require(needed, most, what, seconds)
 
     def admit(self, kind: str, payload: Mapping[str, Any]) -> Usage:
         """Let an operation through, and count it with the most that it may be billed for.
@@ -81,6 +93,11 @@ class Budget:
             await look_again(account, client)
 
     @property
+    def counts_more_than_operations(self) -> bool:
+        """Whether there is a limit on tokens, money or time."""
+        return any(field not in BY_OPERATIONS for account in self._accounts for field in account.limits)
+
+    @property
     def pauses(self) -> bool:
         """Whether a person is to be asked about the limit that was reached, and has not said no to it."""
         return self.asks and self.reached is not None and self.account_of(self.reached).config.on_exceed == "pause"
@@ -113,13 +130,13 @@ class Budget:
         used = {path: row for one in self._accounts for path, row in one.told().items()}
         return {"used": used, "reached": self.reached.path if self.reached else None}
 
-    def _require(self, operations: Mapping[str, int], most: Usage, what: str) -> None:
+    def _require(self, operations: Mapping[str, int], most: Usage, what: str, seconds: float = 0.0) -> None:
         """So much, and what is kept in reserve."""
         if self.reached is not None:
             raise self.reached
         try:
             for account in self._accounts:
-                account.require(Counter(operations) + self._reserve, most, what)
+                account.require(Counter(operations) + self._reserve, most, what, seconds=seconds)
         except BudgetReachedError as reached:
             self.reached = reached
             raise

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from math import ceil
 from typing import NamedTuple
 
+from flows.checks.planned_part_tokens import least_needs
 from flows.checks.planned_parts import least_useful
 from flows.checks.prepared import Prepared
 from flows.config import BudgetConfig, ConfigError
 from flows.config.budget import OF_THE_RUN
-from flows.durable.account import Account
+from flows.durable.account import NOISE, Account
 from flows.durable.budget import Budget
 from flows.durable.budget_labels import raised
 from flows.durable.budget_month import open_month
@@ -46,17 +48,33 @@ def require_sense(inputs: Prepared, *, goes_on: bool) -> None:
     prices = _prices(config.budget)
     if goes_on:  # what is saved is worth ending well, however little is left
         return
-    least = least_useful(inputs.algorithm, config, len(inputs.heldout))
-    amounts = {"max_operations": least.total(), "max_cost": prices.cost(least, {}) if prices else 0.0}
-    for field, needed in amounts.items():
-        limit = getattr(config.budget, field)
-        if limit is not None and needed > limit:
-            told = ", ".join(f"{count} {kind}" for kind, count in sorted(least.items()))
+    for field, limit in config.budget.limits(OF_THE_RUN).items():
+        needed, of_what = _least(inputs, OF_THE_RUN[field], prices)
+        if needed > limit * (1 + NOISE):
             raise ConfigError(
-                f"budget.{field} = {limit:,.10g}: a run that leaves an adapter needs {needed:,.10g} at least ({told}: "
-                f"what is measured before, the first block of {min(config.save_every, config.cycles)}, the export). "
-                f"Set it to {needed:,.10g} or more, or lower save_every, or what is measured"
+                f"budget.{field} = {limit:,.10g}: a run that leaves an adapter needs {needed:,.10g} at least "
+                f"({of_what}: what is measured before, the first block of {min(config.save_every, config.cycles)}, the "
+                f"export). Set it to {needed:,.10g} or more, or lower save_every, or what is measured"
             )
+
+
+def _least(inputs: Prepared, kind: str, prices: Prices | None) -> tuple[float, str]:
+    """The least of what a limit is of that leaves an adapter, and what it is made of."""
+    if kind == "operations":
+        operations = least_useful(inputs.algorithm, inputs.config, len(inputs.heldout))
+        return operations.total(), _told(operations)
+    if kind == "minutes":  # nobody knows how fast the endpoint is
+        return 0.0, ""
+    needs = least_needs(inputs)
+    if kind == "tokens":
+        tokens = max((tokens for _, tokens in needs), key=lambda one: one.counted)
+        return ceil(tokens.counted), f"{_told(tokens.by_kind)}, completions at their longest"
+    assert prices is not None  # the configuration has it so
+    return max((prices.cost(counts, tokens.by_kind), _told({**counts, **tokens.by_kind})) for counts, tokens in needs)
+
+
+def _told(counts: Mapping[str, float]) -> str:
+    return ", ".join(f"{ceil(count):,} {name}" for name, count in sorted(counts.items()) if count)
 
 
 async def open_budget(

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from math import floor
+from statistics import fmean
 
+from flows.checks.planned_cost import Tokens
+from flows.checks.planned_part_tokens import Need, block_tokens, measurement_tokens
 from flows.checks.planned_parts import SAVE, SNAPSHOT, planned_block, planned_measurement
 from flows.durable.attempt import Attempt
-from flows.durable.outcome import Block
+from flows.durable.outcome import Block, Row
 from flows.durable.session_scope import POLICY
+from whitney.types import Usage
 
 
 async def begin_block(attempt: Attempt, block: Block) -> None:
     """Make sure that a block fits.
+
+    Tokens, time and money are those of the block before it, as far as no plan knows them.
 
     Raises:
         BudgetReachedError: it does not.
@@ -19,17 +27,46 @@ async def begin_block(attempt: Attempt, block: Block) -> None:
     await attempt.budget.look_again(attempt.client)
     needed = planned_block(attempt.inputs.algorithm, attempt.config, block.cycles)
     saves = needed.pop(SAVE)
-    attempt.budget.begin(block.label, _still_to_take(attempt, needed, frozen=True), saves=saves)
+    operations = _still_to_take(attempt, needed, frozen=True)
+    if not attempt.budget.counts_more_than_operations:
+        attempt.budget.begin(block.label, operations, saves=saves)
+        return
+    rows = attempt.chain[-1].rows if attempt.chain else []
+    tokens = await asyncio.to_thread(block_tokens, attempt.inputs, block.numbers, before=_mean_cycle(rows))
+    seconds = block.cycles * _mean(rows, "seconds/cycle")
+    attempt.budget.begin(block.label, operations, tokens=_usages(tokens), seconds=seconds, saves=saves)
 
 
-def begin_measurement(attempt: Attempt) -> None:
+async def begin_measurement(attempt: Attempt) -> None:
     """Make sure that a measurement fits.
 
     Raises:
         BudgetReachedError: it does not.
     """
     needed = planned_measurement(attempt.inputs.algorithm, attempt.config, len(attempt.inputs.heldout))
-    attempt.budget.begin("the measurement", _still_to_take(attempt, needed, frozen=False))
+    operations = _still_to_take(attempt, needed, frozen=False)
+    if not attempt.budget.counts_more_than_operations:
+        attempt.budget.begin("the measurement", operations)
+        return
+    tokens = await asyncio.to_thread(measurement_tokens, attempt.inputs)
+    attempt.budget.begin("the measurement", operations, tokens=_usages(tokens))
+
+
+def _mean_cycle(rows: list[Row]) -> Tokens | None:
+    """The tokens of the mean cycle; None without any."""
+    return Tokens(*(_mean(rows, f"tokens/{name}") for name in ("prefill", "sampled", "trained"))) if rows else None
+
+
+def _mean(rows: list[Row], metric: str) -> float:
+    return fmean(row.get(metric, 0.0) for row in rows) if rows else 0.0
+
+
+def _usages(need: Need) -> list[Usage]:
+    """As a budget counts them. Down to whole ones: nothing is refused that may just fit."""
+    return [
+        Usage(prefill_tokens=floor(one.prefill), sampled_tokens=floor(one.sampled), trained_tokens=floor(one.trained))
+        for one in need
+    ]
 
 
 def _still_to_take(attempt: Attempt, needed: Counter[str], *, frozen: bool) -> Counter[str]:

@@ -17,11 +17,8 @@ from flows.durable.budget_begin import ALONE, WHOLE
 from flows.durable.budget_pause import suspend
 from flows.durable.children import completed_children
 from flows.durable.outcome import ExportOutcome, Start
+from flows.early_end import NothingSavedError
 from whitney.labels import STOPPED_WITH_PIPELINE
-
-
-class NothingSavedError(RuntimeError):
-    """The budget is used up, and no block is saved: there is nothing to export."""
 
 
 async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
@@ -44,8 +41,8 @@ async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
         await attempt.scope.start_over()
     if not attempt.chain:
         raise NothingSavedError(
-            f"{reached}; the first block is not saved, so there is no adapter. Raise the limit, or lower save_every; "
-            "what was billed so far counts"
+            f"{reached}. No block is saved yet, so there is no adapter. Go on with a higher {reached.path}, to which "
+            "what was billed so far counts; a new run with a lower save_every saves its first block sooner"
         ) from ended
     attempt.stopped = f"budget: {reached}"
     get_run_logger().warning("stopped: %s", attempt.stopped)
