@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from math import ceil
 from typing import NamedTuple
 
+from flows.checks.planned_cost import Tokens
 from flows.checks.planned_part_tokens import least_needs
 from flows.checks.planned_parts import least_useful
 from flows.checks.prepared import Prepared
@@ -68,9 +69,13 @@ def _least(inputs: Prepared, kind: str, prices: Prices | None) -> tuple[float, s
     needs = least_needs(inputs)
     if kind == "tokens":
         tokens = max((tokens for _, tokens in needs), key=lambda one: one.counted)
-        return ceil(tokens.counted), f"{_told(tokens.by_kind)}, completions at their longest"
+        return ceil(tokens.counted), f"{_told(_named(tokens))}, completions at their longest"
     assert prices is not None  # the configuration has it so
-    return max((prices.cost(counts, tokens.by_kind), _told({**counts, **tokens.by_kind})) for counts, tokens in needs)
+    return max((prices.cost(counts, tokens.by_kind), _told({**counts, **_named(tokens)})) for counts, tokens in needs)
+
+
+def _named(tokens: Tokens) -> dict[str, float]:
+    return {f"{kind} tokens": count for kind, count in tokens.by_kind.items()}
 
 
 def _told(counts: Mapping[str, float]) -> str:

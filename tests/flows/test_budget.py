@@ -87,6 +87,31 @@ async def test_a_limit_that_leaves_no_adapter_is_refused_and_the_least_that_does
             require_sense(inputs, goes_on=False)
 
 
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        # 2 prompts of 22 tokens, and 2 · 4 completions of 6 at their longest; 20 for the export, 1 a token.
+        ("max_tokens", r"needs 92 at least \(44 prefill tokens, 48 sampled tokens, completions at their longest: "),
+        ("max_cost", r"needs 112 at least \(1 export_lora, 1 forward_backward, 1 optim_step, 44 prefill tokens, "),
+    ],
+)
+async def test_a_limit_on_tokens_or_money_that_no_first_block_keeps_is_refused_with_the_least_that_one_does(
+    field: str, told: str, local: GatewayProcess, tmp_path: Path
+) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text("[tokens]\nprefill = 1e6\nsampled = 1e6\n[operations]\nexport_lora = 20\n")
+    config = tiny_config("grpo", tmp_path, save_every=1)
+    least = int(told.split()[1])
+    for limit in (least - 1, least):
+        client, inputs = await prepare("grpo", capped(config, **{field: limit, "prices": str(prices)}))
+        await client.aclose()
+        if limit == least:
+            require_sense(inputs, goes_on=False)
+            continue
+        with pytest.raises(ConfigError, match=rf"budget\.{field} = {limit}: .*{told}"):
+            require_sense(inputs, goes_on=False)
+
+
 async def test_a_run_whose_limit_is_refused_allocates_nothing(local: GatewayProcess, tmp_path: Path) -> None:
     before = await all_sessions()
     with pytest.raises(ConfigError, match=r"budget\.max_operations = 3: "):

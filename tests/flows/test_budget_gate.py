@@ -70,6 +70,18 @@ def test_a_block_that_would_not_come_to_its_end_is_not_begun() -> None:
     assert not budget.interrupted, "nothing of it was posted"
 
 
+def test_a_block_of_more_tokens_or_minutes_than_are_left_is_not_begun() -> None:
+    clock, likely, drawing = Clock(), Usage(trained_tokens=90), Usage(sampled_tokens=101)
+    with pytest.raises(BudgetReachedError, match=r"max_tokens = 100: 0 used; cycle 1 may need 101 more"):
+        gate(max_tokens=100).begin("cycle 1", {"sample": 4}, tokens=[likely, drawing], saves=1)
+    gate(max_tokens=101).begin("cycle 1", {"sample": 4}, tokens=[likely, drawing], saves=1)
+    clock.seconds = 60.0
+    with pytest.raises(BudgetReachedError, match=r"max_minutes = 2: 1 used; cycle 2 may need 1.5 more"):
+        gate(clock, max_minutes=2).begin("cycle 2", {"sample": 4}, seconds=90, saves=1)
+    with pytest.raises(BudgetReachedError, match=r"max_cost = 100: 60 used; cycle 2 may need 96 more"):
+        gate(clock, max_cost=100).begin("cycle 2", {"sample": 4}, seconds=90, saves=1)
+
+
 def test_tokens_count_with_the_most_that_they_may_be_until_they_are_known() -> None:
     budget = gate(max_tokens=100)
     most = budget.admit("sample", SAMPLE)
