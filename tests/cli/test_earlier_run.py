@@ -264,6 +264,16 @@ def test_data_of_an_interrupted_run_is_kept_where_there_is_a_run_to_go_on_with(t
     assert (home / "run_folder.txt").read_text().strip() == str(tmp_path.resolve())
 
 
+@pytest.mark.parametrize("reached", ["budget.max_operations", None])
+def test_data_of_a_run_that_has_ended_is_kept_where_its_budget_has_stopped_it(
+    reached: str | None, tmp_path: Path
+) -> None:
+    with run_data("prefect") as home:
+        Endpoints.of(PrefectAt("http://h:4200/api", home), None).record(tmp_path)
+        (tmp_path / "summary.json").write_text(json.dumps({"budget": {"reached": reached}}))
+    assert home.exists() == (reached is not None)
+
+
 def test_a_password_in_an_address_is_not_recorded(tmp_path: Path) -> None:
     interrupted(tmp_path)
     assert json.loads((tmp_path / "endpoints.json").read_text())["prefect_api_url"] == "http://h:4200/api"
