@@ -8,7 +8,7 @@ from math import floor
 from statistics import fmean
 
 from flows.checks.planned_cost import Tokens
-from flows.checks.planned_part_tokens import Need, block_tokens, measurement_tokens
+from flows.checks.planned_part_tokens import block_tokens, measurement_tokens
 from flows.checks.planned_parts import SAVE, SNAPSHOT, planned_block, planned_measurement
 from flows.durable.attempt import Attempt
 from flows.durable.outcome import Block, Row
@@ -34,7 +34,7 @@ async def begin_block(attempt: Attempt, block: Block) -> None:
     rows = attempt.chain[-1].rows if attempt.chain else []
     tokens = await asyncio.to_thread(block_tokens, attempt.inputs, block.numbers, before=_mean_cycle(rows))
     seconds = block.cycles * _mean(rows, "seconds/cycle")
-    attempt.budget.begin(block.label, operations, tokens=_usages(tokens), seconds=seconds, saves=saves)
+    attempt.budget.begin(block.label, operations, tokens=list(map(as_usage, tokens)), seconds=seconds, saves=saves)
 
 
 async def begin_measurement(attempt: Attempt) -> None:
@@ -49,7 +49,7 @@ async def begin_measurement(attempt: Attempt) -> None:
         attempt.budget.begin("the measurement", operations)
         return
     tokens = await asyncio.to_thread(measurement_tokens, attempt.inputs)
-    attempt.budget.begin("the measurement", operations, tokens=_usages(tokens))
+    attempt.budget.begin("the measurement", operations, tokens=list(map(as_usage, tokens)))
 
 
 def _mean_cycle(rows: list[Row]) -> Tokens | None:
@@ -61,12 +61,11 @@ def _mean(rows: list[Row], metric: str) -> float:
     return fmean(row.get(metric, 0.0) for row in rows) if rows else 0.0
 
 
-def _usages(need: Need) -> list[Usage]:
+def as_usage(tokens: Tokens) -> Usage:
     """As a budget counts them. Down to whole ones: nothing is refused that may just fit."""
-    return [
-        Usage(prefill_tokens=floor(one.prefill), sampled_tokens=floor(one.sampled), trained_tokens=floor(one.trained))
-        for one in need
-    ]
+    return Usage(
+        prefill_tokens=floor(tokens.prefill), sampled_tokens=floor(tokens.sampled), trained_tokens=floor(tokens.trained)
+    )
 
 
 def _still_to_take(attempt: Attempt, needed: Counter[str], *, frozen: bool) -> Counter[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from flows.checks.planned_parts import EXPORT, least_useful
+from flows.checks.planned_part_tokens import least_needs
+from flows.checks.planned_parts import EXPORT
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError
 from flows.config.budget import OF_THE_RUN
@@ -17,6 +19,7 @@ from flows.durable.budget import Budget
 from flows.durable.budget_begin import WHOLE, Whole, billed, open_account
 from flows.durable.budget_labels import note_raised
 from flows.durable.budget_month import open_month
+from flows.durable.budget_parts import as_usage
 from flows.durable.budget_pause import ask_for_more, question_about
 from flows.early_end import BudgetReachedError
 from whitney.client import WhitneyClient
@@ -71,9 +74,9 @@ class PipelineBudget:
         """
         while True:
             gate = Budget(self._accounts)
-            least = least_useful(prepared.algorithm, prepared.config, len(prepared.heldout))
             try:
-                gate.begin(f"stage {stage.name}", least - Counter({EXPORT: 1}))
+                for operations, tokens in await asyncio.to_thread(least_needs, prepared):
+                    gate.begin(f"stage {stage.name}", operations - Counter({EXPORT: 1}), tokens=[as_usage(tokens)])
             except BudgetReachedError as limit:
                 reached = limit
             else:
