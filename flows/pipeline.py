@@ -3,6 +3,8 @@
 # Annotations are read by Prefect, so they are no strings here: see flows/lifecycle.py.
 from typing import Any
 
+from prefect.exceptions import FailedRun
+
 import flows
 from flows.config.pipeline import PipelineConfig
 from flows.durable.termination import sigterm_is_heard
@@ -34,7 +36,12 @@ async def pipeline(config: PipelineConfig, outcomes: list[StageOutcome] | None =
                 if outcome is None:
                     if not await chain.may_begin(stage):
                         break
-                    summary = await flows.FLOWS[stage.algorithm](chain.config_of(stage))
+                    try:
+                        summary = await flows.FLOWS[stage.algorithm](chain.config_of(stage))
+                    except FailedRun as failed:
+                        if not chain.stopped_at_once(failed):
+                            raise
+                        break
                     outcome = chain.outcome_of(stage, summary)
                     if chain.stopped_within(stage, outcome, summary):
                         break

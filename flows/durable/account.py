@@ -31,7 +31,18 @@ class Account:
         seconds: how long the run has been at work.
     """
 
-    __slots__ = ("_kinds", "_operations", "_prices", "_seconds", "_tokens", "config", "limits", "name", "owner")
+    __slots__ = (
+        "_kinds",
+        "_operations",
+        "_prices",
+        "_seconds",
+        "_tokens",
+        "config",
+        "limits",
+        "name",
+        "owner",
+        "reached",
+    )
 
     def __init__(
         self,
@@ -51,6 +62,7 @@ class Account:
         self._kinds = kinds
         self._prices = prices
         self._seconds = seconds
+        self.reached: BudgetReachedError | None = None
         self.restart(spent)
 
     @property
@@ -81,7 +93,8 @@ class Account:
             # Time cannot be kept in reserve: a run whose minutes are over ends.
             if after > limit * (1 + NOISE) or (kind == "minutes" and used >= limit):
                 path = f"{self.name}.{field}"
-                raise BudgetReachedError(path, limit=limit, used=used, needed=after - used, what=what)
+                self.reached = BudgetReachedError(path, limit=limit, used=used, needed=after - used, what=what)
+                raise self.reached
 
     def add(self, kind: str, most: Usage) -> None:
         """An operation is about to be posted, which may be billed for so much."""
@@ -105,6 +118,7 @@ class Account:
 
     def raise_limit(self, field: str, more: float) -> None:
         """Raise a limit by so much; by 0: lift it."""
+        self.reached = None
         if more and field in self.limits:
             self.limits[field] += more
         else:

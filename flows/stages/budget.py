@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from prefect.exceptions import FailedRun
+
 from flows.checks.planned_part_tokens import least_needs
 from flows.checks.planned_parts import EXPORT
 from flows.checks.prepared import Prepared
@@ -102,6 +104,13 @@ class PipelineBudget:
         reached = (summary.get("budget") or {}).get("reached") or ""
         if reached.startswith(f"{NAME}."):
             self._stop(str(summary["stopped"]).removeprefix("budget: "), reached)
+        return self.stopped is not None
+
+    def stopped_at_once(self, failed: FailedRun) -> bool:
+        """Whether a stage has failed because a limit of the pipeline's has ended its first block: it leaves nothing."""
+        reached = next((account.reached for account in self._accounts if account.reached), None)
+        if reached is not None and str(failed).startswith(str(reached)):
+            self._stop(str(reached), reached.path)
         return self.stopped is not None
 
     def told(self, trained: Sequence[str]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
+from prefect.exceptions import FailedRun
+
 from flows.checks.prepared import Prepared
 from flows.config import FlowConfig
 from flows.config.pipeline import PipelineConfig, StageConfig
@@ -106,6 +108,10 @@ class Chain:
             self._unfinished = stage.name
             return True
         return False
+
+    def stopped_at_once(self, failed: FailedRun) -> bool:
+        """Whether the pipeline's budget has ended a stage before it left anything, and earlier ones have."""
+        return bool(self.outcomes) and self._budget.stopped_at_once(failed)
 
     def config_of(self, stage: StageConfig) -> FlowConfig:
         """What a stage is trained with, its weights and teacher those of earlier outcomes."""

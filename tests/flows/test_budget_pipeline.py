@@ -17,12 +17,12 @@ from gateway.launch import GatewayProcess
 SHARED = {"save_every": 1, "cycles": 2, "optimizer": {"learning_rate": 2e-3}, "evaluation": {"enabled": False}}
 SFT = {"algorithm": "sft", "config": {"batch_size": 4, "cycles": 1}}
 RL = {"name": "rl", "algorithm": "grpo", "config": {"groups_per_cycle": 2, "group_size": 4, "rewards": MIXED}}
-OF_SFT, OF_A_BLOCK = 4, 6
-"""Operations: forward_backward, optim_step, save_state, export_lora; a snapshot, 2 sample, and those without export."""
+OF_SFT, OF_DRAWING, OF_A_BLOCK = 4, 3, 6
+"""Operations: forward_backward, optim_step, save_state, export_lora; a snapshot, 2 sample; these, a step, a state."""
 
 
-def chain(folder: Path, limit: int | None, name: str) -> Any:
-    budget = {} if limit is None else {"max_operations": limit}
+def chain(folder: Path, limit: int | None, name: str, field: str = "max_operations") -> Any:
+    budget = {} if limit is None else {field: limit}
     return pipeline_config(folder, SFT, RL, shared=SHARED, name=name, budget=budget)
 
 
@@ -50,19 +50,27 @@ async def test_each_raise_of_a_pipelines_limit_brings_it_further_and_the_end_is_
     assert summary["budget"]["left_out"] == ["stage rl"]
     assert await billed(local, flow_run_id, 1) == OF_SFT
 
-    async def with_limit(limit: int | None) -> dict[str, Any]:
-        config = chain(tmp_path, limit, "chain").model_dump(mode="json")
+    async def with_limit(limit: int | None, field: str = "max_operations") -> dict[str, Any]:
+        config = chain(tmp_path, limit, "chain", field).model_dump(mode="json")
         async with get_client() as api:
             await api.update_flow_run(flow_run_id, parameters={"config": config})
         return await (await retry(flows.pipeline, flow_run_id)).result()
 
-    within_rl = OF_SFT + OF_A_BLOCK + 1
+    drawn = 2 * 22 + 2 * 4 * 6  # prompts, and completions at their longest: they fit, and to train on them does not
+    of_sft = sum(summary["stages"][0]["tokens"].values())
+    summary = await with_limit(of_sft + drawn, "max_tokens")
+    assert summary["stopped"].startswith(f"budget: budget.max_tokens = {of_sft + drawn}: ")
+    assert "; forward_backward may need" in summary["stopped"]
+    assert ([stage["stage"] for stage in summary["stages"]], summary["open_sessions"]) == (["sft"], 0)
+    assert summary["budget"]["left_out"] == ["stage rl"]
+
+    within_rl = OF_SFT + OF_DRAWING + OF_A_BLOCK + 1
     summary = await with_limit(within_rl)
     assert [(stage["stage"], stage["cycles"]) for stage in summary["stages"]] == [("sft", 1), ("rl", 1)]
     assert summary["budget"]["reached"] == "budget.max_operations"
     assert summary["budget"]["left_out"] == ["stage rl"], "it is not finished"
     assert summary["open_sessions"] == 0
-    assert await billed(local, flow_run_id, 2) == within_rl
+    assert await billed(local, flow_run_id, 3) == within_rl
 
     summary = await with_limit(None)
     assert (summary["stopped"], summary["open_sessions"]) == (None, 0)
