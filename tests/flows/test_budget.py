@@ -94,6 +94,7 @@ async def test_a_limit_that_leaves_no_adapter_is_refused_and_the_least_that_does
         ("max_tokens", r"needs 92 at least \(44 prefill tokens, 48 sampled tokens, completions at their longest: "),
         ("max_cost", r"needs 112 at least \(1 export_lora, 1 forward_backward, 1 optim_step, 44 prefill tokens, "),
     ],
+    ids=["tokens", "cost"],
 )
 async def test_a_limit_on_tokens_or_money_that_no_first_block_keeps_is_refused_with_the_least_that_one_does(
     field: str, told: str, local: GatewayProcess, tmp_path: Path
