@@ -15,13 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cycle, datums, engine, learning
+from benchmarks import cycle, datums, engine, learning, plan
 from benchmarks.figures import Figure, table
 
 BENCHMARKS: dict[str, Callable[[bool], list[Figure]]] = {
     "datums": datums.run,
     "engine": engine.run,
     "cycle": cycle.run,
+    "plan": plan.run,
     "learning": learning.run,
 }
 RESULTS = Path(__file__).with_name("results.json")

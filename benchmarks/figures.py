@@ -45,8 +45,9 @@ class Figure:
         """The bound and whether it is met, in a word."""
         if self.met is None:
             return ""
-        bound = f"≥ {self.at_least:g}" if self.at_least is not None else f"≤ {self.at_most:g}"
-        return f"{bound} {'met' if self.met else 'MISSED'}"
+        bounds = [f"≥ {self.at_least:g}"] if self.at_least is not None else []
+        bounds += [f"≤ {self.at_most:g}"] if self.at_most is not None else []
+        return f"{' '.join(bounds)} {'met' if self.met else 'MISSED'}"
 
     def record(self) -> dict[str, Any]:
         """For results.json."""
@@ -66,7 +67,7 @@ def table(figures: Sequence[Figure]) -> str:
     lines = [f"  {'':<{width}}  {'ours':>10}  {'peer':>10}  {'ratio':>7}  target"]
     for figure in figures:
         ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
-        cells = f"{_number(figure.ours):>10}  {_number(figure.peer):>10}  {ratio:>7}  {figure.target:<14}"
+        cells = f"{_number(figure.ours):>10}  {_number(figure.peer):>10}  {ratio:>7}  {figure.target:<15}"
         lines.append(f"  {figure.name:<{width}}  {cells} {figure.unit}".rstrip())
     return "\n".join(lines)
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from algorithms import costs, memory
 from algorithms.catalogue import further_reading, profile_of, profiles, references
@@ -19,6 +21,8 @@ from cli.comparison import COMPUTE, START
 EXAMPLE, RANK = "meta-llama/Llama-3.1-8B-Instruct", 32
 """What the formulas are worked out for."""
 NAMED = EXAMPLE.rpartition("/")[2]
+PEAKS = Path(__file__).parents[1] / "benchmarks" / "plan.json"
+"""Planned and measured memory, as `python -m benchmarks.plan` leaves it."""
 
 READ = "What algorithms keep in memory and how they scale, by tinker-nomics; the formulas that plans count with."
 
@@ -145,8 +149,15 @@ def _memory() -> Iterator[str]:
     yield ""
     yield "A reference that is the policy's base without its adapter takes no memory of its own. Keys and values of a"
     yield "token: 2 · layers · KV heads · head size · 2 bytes. Activations: `algorithms/memory.py`."
-    yield "What the gateway's own engine holds on a CPU: `flows/checks/local_memory.py`, beside a real process in"
-    yield "`python -m benchmarks.plan`."
+    yield ""
+    yield "What our own engine holds on a CPU is planned by `flows/checks/engine_memory.py`. Beside the peaks of real"
+    yield "processes that train SmolLM2-135M with rank 16, as `python -m benchmarks.plan` measures them:"
+    yield ""
+    yield "| work of a cycle | planned, MiB | measured, MiB | planned ÷ measured |"
+    yield "|---|---|---|---|"
+    for name, peak in json.loads(PEAKS.read_text(encoding="utf-8")).items():
+        planned, measured = peak["planned_mib"], peak["measured_mib"]
+        yield f"| {name} | {planned:,} | {measured:,} | {planned / measured:.2f} |"
 
 
 def _references() -> Iterator[str]:

@@ -10,8 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
-from engine_harness import complete, engine, rl_data, sampling, training
+from engine_harness import complete, datum, engine, rl_data, sampling, training
 
+import models
+from algorithms.config_json import from_config_json
+from flows.checks.engine_memory import Held, engine_memory
 from gateway.providers.base import ProviderLostError, RunSpec, Work
 from gateway.providers.local import EngineOptions, LocalProvider
 
@@ -75,6 +78,18 @@ async def test_another_process_writes_the_same_adapter_to_the_byte(provider: Loc
     await provider.execute([Work("twin", "export_lora", {}, output=tmp_path / "there.tar.gz")])
     here.execute([Work("twin", "export_lora", {}, output=tmp_path / "here.tar.gz")])
     assert (tmp_path / "there.tar.gz").read_bytes() == (tmp_path / "here.tar.gz").read_bytes()
+
+
+async def test_a_small_model_s_process_holds_what_is_planned(run: LocalProvider) -> None:
+    """Nearly all of it is Python and torch: what a real model adds is measured by `benchmarks.plan`, in minutes."""
+    spec = from_config_json(models.resolve("tiny").config, "tiny")
+    prompts = [[5 + number, *[9] * 399] for number in range(6)]
+    data = [datum(prompt, [7, 8]) for prompt in prompts]
+    await one(run, "forward_backward", training(data))
+    await one(run, "optim_step", {"optimizer": {"learning_rate": 1e-3}})
+    held = Held(rank=4, prompts=6, samples=1, prompt=400, longest_prompt=400, completion=2, sampled=False)
+    planned = engine_memory(spec, held).total
+    assert psutil.Process(run.process_id).memory_info().rss == pytest.approx(planned, rel=0.2)
 
 
 async def test_a_killed_engine_is_a_lost_provider_and_can_be_started_again(run: LocalProvider) -> None:
