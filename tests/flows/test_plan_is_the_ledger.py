@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from flow_probes import Taught, metrics, planned, typically
-from tiny_configs import fixed_config
+from tiny_configs import fixed_config, tiny_config
 
 import flows
 from gateway.launch import GatewayProcess
@@ -55,6 +55,22 @@ async def test_operations_and_tokens_are_planned_to_the_last_one_with_every_opti
     plan = await planned(summary)
     assert typically(plan.operations) == Counter(summary["operations"])
     assert typically(plan.tokens) == Counter(summary["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "fields"),
+    [("ttt", {}), ("sdpo", {"feedback": "sibling"}), ("sdpo", {"feedback": "verifier:reveal"}), ("opsd", {})],
+    ids=["ttt", "sdpo-sibling", "sdpo-verifier", "opsd"],
+)
+async def test_where_prompts_hold_what_was_sampled_and_completions_end_when_they_end_a_run_is_within_its_plan(
+    algorithm: str, fields: dict[str, Any], local: GatewayProcess, tmp_path: Path
+) -> None:
+    summary = await flows.FLOWS[algorithm](tiny_config(algorithm, tmp_path, sampling={"max_tokens": 40}, **fields))
+    plan = await planned(summary)
+    assert not plan.tokens["sampled"].exact, "completions of many lengths"
+    for spans, found in ((plan.operations, summary["operations"]), (plan.tokens, summary["tokens"])):
+        assert found.keys() <= spans.keys()
+        assert all(span.least <= found.get(name, 0) <= span.most for name, span in spans.items()), (spans, found)
 
 
 @pytest.mark.parametrize("seeds", [5, pytest.param(20, marks=pytest.mark.slow)])
