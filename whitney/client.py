@@ -19,7 +19,7 @@ from typing import Any, Self
 import httpx
 import orjson
 
-from whitney.errors import ConnectionFailedError, WaitTimeoutError, WhitneyError
+from whitney.errors import ApiError, ConnectionFailedError, WaitTimeoutError, WhitneyError, of_another_server
 from whitney.retry import Attempts, RetryPolicy
 from whitney.sequence import OperationHandle, RunSequence
 from whitney.settings import WhitneySettings
@@ -115,8 +115,17 @@ class WhitneyClient:
         return await self._ask(Health, "healthz")
 
     async def capabilities(self) -> Capabilities:
-        """What the endpoint can do, by provider and model."""
-        return await self._ask(Capabilities, "capabilities")
+        """What the endpoint can do, by provider and model.
+
+        Raises:
+            ConfigurationError: whatever answers there is no Whitney.
+        """
+        try:
+            return await self._ask(Capabilities, "capabilities")
+        except ApiError as error:
+            if (another := of_another_server(error, self.settings.base_url)) is None:
+                raise
+            raise another from error
 
     # ── sessions ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -149,6 +149,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 _LONGEST_MESSAGE = 2000
+_OF_ANOTHER_SERVER = frozenset({"http_404", "http_405", "unexpected_answer"})
 
 _NEXT_STEP: dict[type[ApiError], str] = {
     UnauthorizedError: "check WHITNEY_API_KEY (or the credentials block); the embedded gateway's key is the content of "
@@ -180,4 +181,15 @@ def api_error(status: int, body: dict[str, Any], *, where: str, request_id: str 
         retryable=bool(error.get("retryable")),
         details=error.get("details") if isinstance(error.get("details"), dict) else {},
         request_id=request_id,
+    )
+
+
+def of_another_server(error: ApiError, base_url: str) -> ConfigurationError | None:
+    """What to say where whoever answers does not know `capabilities`, and not with an error of Whitney's; else None."""
+    if error.code not in _OF_ANOTHER_SERVER:
+        return None
+    answers = f"{error.status} to" if error.status >= 400 else "something else to"
+    return ConfigurationError(
+        f"{base_url} is no Whitney endpoint: it answers {answers} the question what it can do. "
+        "Set WHITNEY_BASE_URL to your Whitney's address; `whitney serve` starts one here"
     )

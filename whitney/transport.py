@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import socket
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -179,18 +180,33 @@ class Endpoint:
         own = kept(self.settings.base_url)
         if own is not None and own.lost:
             return Refusal(EndpointLostError(f"{request.where}: {own.lost}"), passing=False)
-        hint = ""
-        if own is None:
-            hint = ": is the gateway running, and is WHITNEY_BASE_URL right? `whitney serve` starts the embedded one"
-        failure = ConnectionFailedError(
-            f"{request.where}: no answer from {self.settings.base_url} ({type(error).__name__}){hint}"
-        )
-        return Refusal(failure, True, within_s=math.inf if self.reached else self.settings.first_contact_s)
+        unknown = _is_of_no_host(error)
+        hint = "" if own else self._what_to_do(unknown=unknown)
+        why = "there is no host of this name" if unknown else type(error).__name__
+        failure = ConnectionFailedError(f"{request.where}: no answer from {self.settings.base_url} ({why}){hint}")
+        passing = self.reached or not unknown
+        return Refusal(failure, passing, within_s=math.inf if self.reached else self.settings.first_contact_s)
+
+    def _what_to_do(self, *, unknown: bool) -> str:
+        """Where nothing answers. Nobody can start somebody else's server."""
+        if urlsplit(self.settings.base_url).hostname in LOOPBACK:
+            return ": is the gateway running, and is WHITNEY_BASE_URL right? `whitney serve` starts the embedded one"
+        if unknown:
+            return ": is WHITNEY_BASE_URL right?"
+        return ": is WHITNEY_BASE_URL right, and can this machine reach it?"
 
     def _without_key(self, content: bytes) -> bytes:
         """An error's text, in case the endpoint, or a proxy before it, repeats the headers it was sent."""
         key = self.settings.api_key.get_secret_value()
         return content.replace(key.encode(), b"[key]") if len(key) >= _SHORTEST_REDACTED else content
+
+
+def _is_of_no_host(error: BaseException) -> bool:
+    """Whether the name is known to be nobody's. A name server that cannot tell for now is another matter."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, socket.gaierror):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None and cause.errno == socket.EAI_NONAME
 
 
 def encode(value: Any) -> bytes:

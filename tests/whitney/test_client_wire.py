@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import resource
+import socket
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +17,14 @@ import pytest
 from scripted_endpoint import FakeTime, ScriptedEndpoint, body_of, settings
 
 from whitney.client import POLL_MARGIN_S, UNHELD_POLL_PAUSE_S, WhitneyClient
-from whitney.errors import ApiError, ConnectionFailedError, EndpointLostError, UnavailableError, WaitTimeoutError
+from whitney.errors import (
+    ApiError,
+    ConfigurationError,
+    ConnectionFailedError,
+    EndpointLostError,
+    UnavailableError,
+    WaitTimeoutError,
+)
 from whitney.kept import forget, keep
 from whitney.retry import OWN_LONGEST_S
 from whitney.transport import MAX_CONNECTIONS, USER_AGENT, Endpoint
@@ -64,6 +72,27 @@ async def test_an_answer_of_another_kind_is_an_error_that_names_its_fields() -> 
     async with client_on(lambda _: httpx.Response(200, json={"status": "asleep"})) as client:
         with pytest.raises(ApiError, match=r"get_run run_id=run_1: the answer is not a Run \(run_id: .*status: "):
             await client.get_run("run_1")
+
+
+@pytest.mark.parametrize(("status", "said"), [(404, "404"), (200, "something else")])
+async def test_a_server_that_is_no_whitney_is_told_by_its_address(status: int, said: str) -> None:
+    async with client_on(lambda _: httpx.Response(status, json={"rows": "many"})) as client:
+        with pytest.raises(ConfigurationError, match=f"is no Whitney endpoint: it answers {said} to the question"):
+            await client.capabilities()
+
+
+async def test_a_name_of_no_host_is_not_asked_again_and_nobody_is_told_to_start_somebody_elses_server() -> None:
+    time = FakeTime()
+    began = time.now
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("unknown", request=request) from socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    async with client_on(handle, time, base_url="https://whitney.invalid") as client:
+        with pytest.raises(ConnectionFailedError, match="no host of this name") as caught:
+            await client.capabilities()
+    assert time.now == began
+    assert "whitney serve" not in str(caught.value)
 
 
 async def test_an_endpoint_that_never_answered_is_given_up_early_and_one_that_did_is_not() -> None:
