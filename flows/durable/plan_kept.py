@@ -22,3 +22,15 @@ def planned(folder: RunFolder) -> dict[str, Any] | None:
     """Operations and tokens of plan.json; None where it is gone."""
     plan = folder.read_plan()
     return None if plan is None else {part: plan[part] for part in PARTS}
+
+
+def planned_cost(folder: RunFolder) -> dict[str, float] | None:
+    """Money of plan.json, in the price file's currency; None without prices."""
+    cost: dict[str, float] | None = (folder.read_plan() or {}).get("cost")
+    return cost
+
+
+def planned_completion(folder: RunFolder) -> float | None:
+    """Tokens of a typical completion, as plan.json has it; None where none is sampled."""
+    tokens: float | None = (folder.read_plan() or {}).get("assumptions", {}).get("completion_tokens")
+    return tokens
