@@ -17,10 +17,12 @@ from uuid import UUID
 from prefect.flows import Flow
 
 from cli.failures import UsageError
-from cli.run_data import Endpoints, is_at_work, stopped_by_budget
+from cli.run_data import Endpoints, is_at_work
 from flows.checks.drift import Change
+from flows.config.budget import OF_THE_RUN
 from flows.load_config import AnyConfig, load_config, parse_config, with_overrides
 from tasks.run_folder import RunFolder
+from tasks.stopped import stopped_by_budget, used_up
 
 C = TypeVar("C", bound=AnyConfig)
 
@@ -122,6 +124,16 @@ class EarlierRun(ABC, Generic[C]):
             raise UsageError(
                 f"{self.folder} is finished: a changed {' or '.join(differing)} has no effect. {self.to_train_on}"
             )
+
+    def require_budget(self) -> None:
+        """Make sure that no limit of what is asked for has been used up before.
+
+        Raises:
+            UsageError: names it, and what is used.
+        """
+        limits = self.asked.budget.limits(OF_THE_RUN)
+        if told := used_up(self.summary, {f"budget.{field}": limit for field, limit in limits.items()}):
+            raise UsageError(told)
 
     def require_resumable(self, *, embedded: bool | None) -> None:
         """Make sure that nothing else is at work on it, and that its paths mean what they meant.

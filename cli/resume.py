@@ -1,4 +1,4 @@
-"""`whitney run --resume`: the same flow run once more, in this process, as the UI's Retry does for a deployment's."""
+"""`whitney run --resume`: the same flow run once more, in this process; a deployment's is left to its worker."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import FlowRun
-from prefect.exceptions import ObjectNotFound
 from prefect.flow_engine import run_flow
-from prefect.states import AwaitingRetry
 from rich.console import Console
 
 from cli.earlier_run import WRITTEN_AGAIN, EarlierRun
 from cli.endpoint_again import endpoint_again
 from cli.failures import UsageError, interruptible
 from cli.find_run import find_run
-from cli.prefect_api import prefect_api
-from cli.run_data import Endpoints, PrefectAt, WhitneyAt, stopped_by_budget
+from cli.flow_run_again import awaiting_retry, left_to_worker
+from cli.prefect_api import known_prefect, prefect_api
+from cli.run_data import Endpoints, PrefectAt, WhitneyAt
 from cli.summary import show_summary, summary_lines
 from cli.terminal import sayer
 from cli.training import FlowCall, watch
 from flows.checks.drift import ALLOW_DRIFT
 from flows.load_config import with_overrides
 from tasks.credentials import settings_for
+from tasks.stopped import stopped_by_budget
 from whitney.client import WhitneyClient
 from whitney.errors import NotFoundError
 
@@ -42,37 +40,42 @@ def resume(
 ) -> None:
     """Go on with a run that did not end well, or that its budget has stopped and may spend more now; show its summary.
 
-    Of one that is finished, only show it.
+    Of one that is finished, only show it. A deployment's run is scheduled for its worker, and not waited for.
 
     Raises:
         UsageError: it cannot go on as asked; nothing has been started.
         RunFailedError, KeyboardInterrupt: as `cli.training.watch`.
     """
     earlier = find_run(run, _output_dir(overrides)).asking(path, overrides)
-    if earlier.summary is not None and earlier.is_over:
-        earlier.require_as_it_is()
-        told = _summary_told(earlier.folder / "summary.json", earlier.summary)
-        for line in (_why_over(earlier), *told):
-            sayer(console)(line)
-        return
+    with _summary_as_it_was_left(earlier):
+        if earlier.summary is not None and earlier.is_over:
+            earlier.require_as_it_is()
+            for line in (_why_over(earlier), *summary_lines(earlier.summary)):
+                sayer(console)(line)
+            return
+        earlier.require_budget()
     earlier.require_allowed(allow_drift=allow_drift)
     earlier.require_resumable(embedded=embedded)
     earlier.check_inputs()
     with interruptible(), _drift_allowed() if allow_drift else nullcontext():
-        summary = _retry(earlier, console)
-    show_summary(summary, console)
+        summary = _retry(earlier, console, allow_drift=allow_drift)
+    if summary is not None:
+        show_summary(summary, console)
 
 
 def _why_over(earlier: EarlierRun[Any]) -> str:
     if limit := stopped_by_budget(earlier.summary):
-        return f"{earlier.folder} was stopped by {limit}, nothing was allocated; to go on: --set {limit}=MORE"
+        return f"{earlier.folder} was stopped by {limit}, and has no more of it now: nothing was allocated"
     return f"{earlier.folder} is finished: nothing to go on with, nothing was allocated"
 
 
-def _summary_told(path: Path, summary: dict[str, Any]) -> list[str]:
+@contextmanager
+def _summary_as_it_was_left(earlier: EarlierRun[Any]) -> Iterator[None]:
+    """Raises UsageError where what a block reads of the summary is not there, or is not what a run writes."""
     try:
-        return list(summary_lines(summary))
+        yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
+        path = earlier.folder / "summary.json"
         raise UsageError(
             f"{path} is not as a run leaves it: {type(error).__name__} {error}; {WRITTEN_AGAIN}"
         ) from error
@@ -84,16 +87,34 @@ def _output_dir(overrides: Sequence[str]) -> Path | None:
     return Path(named) if isinstance(named, str) else None
 
 
-def _retry(earlier: EarlierRun[Any], console: Console) -> dict[str, Any]:
+def _retry(earlier: EarlierRun[Any], console: Console, *, allow_drift: bool) -> dict[str, Any] | None:
+    """The summary, once it has ended; None where a worker goes on with it."""
     say = sayer(console)
     former = earlier.endpoints
+    _require_prefect(earlier)
     with ExitStack() as stack:
         prefect = stack.enter_context(prefect_api(say, former.prefect if former else None))
+        if told := left_to_worker(earlier, allow_drift=allow_drift):
+            for line in told:
+                say(line)
+            return None
         whitney = None
         if earlier.asked.credentials_block is None:
             whitney = endpoint_again(stack, earlier.asked, former, say)
         endpoints = Endpoints.of(prefect, whitney)
         return watch(lambda: _again(earlier, prefect, whitney), console, endpoints, earlier.folder)
+
+
+def _require_prefect(earlier: EarlierRun[Any]) -> None:
+    """Raises UsageError where nobody knows where the flow run is: a server of this run's own would not know it."""
+    if earlier.endpoints is not None:
+        return
+    with known_prefect() as known:
+        if known is None:
+            raise UsageError(
+                f"{earlier.folder} was not begun by `whitney run`: name the Prefect server that knows its flow run, by "
+                "PREFECT_API_URL"
+            )
 
 
 async def _again(earlier: EarlierRun[Any], prefect: PrefectAt, whitney: WhitneyAt | None) -> dict[str, Any]:
@@ -103,7 +124,7 @@ async def _again(earlier: EarlierRun[Any], prefect: PrefectAt, whitney: WhitneyA
         UsageError: its flow run or its states are elsewhere.
     """
     await _require_states(earlier, whitney)
-    flow_run = await _awaiting_retry(earlier, prefect)
+    flow_run = await awaiting_retry(earlier, prefect)
     return await cast("FlowCall", run_flow(earlier.flow, flow_run=flow_run))
 
 
@@ -121,34 +142,6 @@ async def _require_states(earlier: EarlierRun[Any], whitney: WhitneyAt | None) -
                 f"{whitney.base_url} has no state {newest.state_id}, which {newest.where} ended in: name the endpoint "
                 f"it was trained at{f', {began_at}' if began_at else ''}, by WHITNEY_BASE_URL"
             ) from None
-
-
-async def _awaiting_retry(earlier: EarlierRun[Any], prefect: PrefectAt) -> FlowRun:
-    """The flow run, scheduled as the UI's Retry does it.
-
-    Raises:
-        UsageError: that Prefect server does not know it; it is a deployment's, whose worker would run it, too; or its
-            folder was renamed.
-    """
-    async with get_client() as api:
-        try:
-            flow_run = await api.read_flow_run(earlier.flow_run_id)
-        except ObjectNotFound:
-            began_at = earlier.endpoints.prefect_api_url if earlier.endpoints else None
-            raise UsageError(
-                f"the Prefect server at {prefect.shown} does not know flow run {earlier.flow_run_id}: name the "
-                f"one the run began with{f', {began_at}' if began_at else ''}, by PREFECT_API_URL"
-            ) from None
-        if flow_run.deployment_id is not None:
-            raise UsageError(
-                f"{earlier.folder} is a deployment's run: press Retry on {flow_run.name} in the Prefect UI"
-            )
-        earlier.require_in_place(earlier.asked.name or flow_run.name)
-        if earlier.asked != earlier.config:
-            parameters = {**flow_run.parameters, "config": earlier.asked.model_dump(mode="json")}
-            await api.update_flow_run(flow_run.id, parameters=parameters)
-        await api.set_flow_run_state(flow_run.id, AwaitingRetry(), force=True)
-        return await api.read_flow_run(flow_run.id)
 
 
 @contextmanager

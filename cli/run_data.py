@@ -12,11 +12,11 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from filelock import Timeout
@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 from cli.failures import CommandFailedError
 from cli.run_files import read_json
 from tasks.run_folder import RunFolder
+from tasks.stopped import stopped_by_budget
 
 PROJECT_DATA = Path(".whitney")
 ENDPOINTS = "endpoints.json"
@@ -136,13 +137,6 @@ def run_data(kind: Kind, former: Path | None = None) -> Iterator[Path]:
         raise
     if _TEMPORARY.fullmatch(folder.name) and not _has_stopped(folder):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def stopped_by_budget(summary: Mapping[str, Any] | None) -> str | None:
-    """The limit that has stopped a run, by its path in the configuration; None of any other run."""
-    budget = (summary or {}).get("budget")
-    reached = budget.get("reached") if isinstance(budget, dict) else None
-    return reached if isinstance(reached, str) else None
 
 
 def _has_stopped(folder: Path) -> bool:

@@ -66,6 +66,7 @@ class Redone:
             "operations": self.operations,
             "tokens": self.tokens,
             "by_kind": self.total.operations,
+            "tokens_by_kind": {kind: getattr(self.total, f"{kind}_tokens") for kind in TOKENS},
             "by_attempt": {str(attempt): usage.model_dump() for attempt, usage in self.by_attempt.items()},
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from contextlib import suppress
@@ -11,6 +10,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed, Running, Suspended
 
 from cli.app import run_command
 from cli.run_data import Endpoints, PrefectAt, run_data
@@ -229,19 +231,45 @@ def test_an_endpoint_that_has_not_got_the_runs_state_is_refused_with_the_one_to_
     assert "trained at, http://127.0.0.1:9, by WHITNEY_BASE_URL" in told
 
 
-def test_a_run_of_a_deployment_is_left_to_its_own_retry(
-    endpoint: GatewayProcess, prefect_server: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("state", "status", "told"),
+    [
+        (Completed(), 0, "runs/r is a deployment's run. Scheduled: a worker goes on with it, nothing runs here"),
+        (Failed(), 0, "Scheduled: a worker goes on with it"),
+        (Suspended(), 2, "runs/r waits for a person's answer: Resume on http"),
+        (Running(), 2, "runs/r has not ended, its flow run is Running: cancel it first, on http"),
+    ],
+    ids=lambda value: value.name if isinstance(value, State) else "",
+)
+@pytest.mark.usefixtures("prefect_server")
+def test_a_run_of_a_deployment_is_scheduled_for_its_worker_with_what_is_asked_for(
+    state: State[Any], status: int, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def of_a_deployment() -> str:
-        from prefect.client.orchestration import get_client
+    with get_client(sync_client=True) as api:
+        deployment_id = api.create_deployment(api.create_flow_from_name("sft"), f"resume-{uuid4().hex}")
+        flow_run_id = api.create_flow_run_from_deployment(deployment_id, parameters={"config": {}}).id
+        api.set_flow_run_state(flow_run_id, state, force=True)
+        (run_folder(flow_run_id=str(flow_run_id)) / "endpoints.json").unlink()
+        assert run_command(["run", "--resume", "r", "--set", "budget.max_operations=800"]) == status
+        said = capsys.readouterr()
+        assert told in said.out + said.err
+        flow_run = api.read_flow_run(flow_run_id)
+    assert flow_run.state is not None
+    if status:
+        assert (flow_run.state.name, flow_run.parameters) == (state.name, {"config": {}})
+        return
+    assert flow_run.state.name == "AwaitingRetry"
+    assert flow_run.parameters["config"]["budget"]["max_operations"] == 800
+    assert f"/runs/flow-run/{flow_run_id}" in said.out
+    assert "Billed" not in said.out
 
-        async with get_client() as api:
-            flow_id = await api.create_flow_from_name("sft")
-            deployment_id = await api.create_deployment(flow_id, f"resume-{uuid4().hex}")
-            return str((await api.create_flow_run_from_deployment(deployment_id)).id)
 
-    run_folder(flow_run_id=asyncio.run(of_a_deployment()), whitney_base_url=endpoint.base_url)
-    assert "is a deployment's run: press Retry on" in refused("r", capsys=capsys)
+def test_a_run_that_was_begun_elsewhere_wants_to_know_the_prefect_server(capsys: pytest.CaptureFixture[str]) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    (run_folder() / "endpoints.json").unlink()
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        assert "name the Prefect server that knows its flow run, by PREFECT_API_URL" in refused("r", capsys=capsys)
 
 
 def test_resuming_needs_no_configuration_and_drifting_needs_a_run(capsys: pytest.CaptureFixture[str]) -> None:
