@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +13,12 @@ from rich.console import Console
 from cli.measured import gain_told, measured
 from cli.pipeline_lines import gate_lines, outcome_lines
 from cli.prefect_setup import flow_run_page
-from cli.run_data import stopped_by_budget
 from cli.terminal import sayer
 from flows.config.pipeline import PIPELINE
+from tasks.bill import again_told, bill_told, cost_told, longer_told
 from tasks.planned import planned_told
 from tasks.run_forecast import forecast_told
+from tasks.stopped import command_to_go_on, left_out, stopped_by_budget, why_stopped
 
 BEST_WIDTH = 100
 """Characters of the best solution that are shown; all of it is in best.json."""
@@ -70,29 +70,26 @@ def _learned(summary: dict[str, Any]) -> Iterator[str]:
 
 def _stopped(summary: dict[str, Any]) -> Iterator[str]:
     """Of a run that has stopped early: why; where it was its budget, what was left out and how it is made up for."""
-    if summary.get("stopped"):
-        yield f"Stopped early: {summary['stopped']}"
-    if limit := stopped_by_budget(summary):
-        yield f"Left out:  {', '.join(summary['budget'].get('left_out', [])) or 'nothing'}"
-        yield f"To go on:  whitney run --resume {shlex.quote(summary['run_folder'])} --set {limit}=MORE"
+    if why := why_stopped(summary):
+        yield f"Stopped early: {why}"
+    if stopped_by_budget(summary):
+        yield f"Left out:  {left_out(summary)}"
+    if command := command_to_go_on(summary):
+        yield f"To go on:  {command}"
 
 
 def _bill(summary: dict[str, Any]) -> Iterator[str]:
-    """What the lineage cost and, where attempts have done something again, what was billed beyond it."""
-    operations = sum(summary.get("operations", {}).values())
-    tokens = ", ".join(f"{count:,} {kind}" for kind, count in summary.get("tokens", {}).items())
+    """What all attempts were billed for, what of it was done again, and what was planned."""
     sessions = "not known" if summary["open_sessions"] is None else summary["open_sessions"]
-    yield f"Billed:    {operations} operations; tokens: {tokens}; open sessions: {sessions}"
+    yield f"Billed:    {bill_told(summary)}; open sessions: {sessions}"
+    if told := again_told(summary):
+        yield f"           {told} (docs/reliability.md)"
+    if told := cost_told(summary):
+        yield f"Cost:      {told}"
     if told := planned_told(summary):
         yield f"Planned:   {told}"
-    redone = summary.get("redone", {"operations": 0, "tokens": 0})
-    if redone is None:
-        yield "           + what was redone, if anything was: the endpoint could not be asked (docs/reliability.md)"
-    elif redone["operations"] or redone["tokens"]:
-        yield (
-            f"           + {redone['operations']:,} operations, {redone['tokens']:,} tokens of blocks that were begun "
-            "and not saved (docs/reliability.md)"
-        )
+    if told := longer_told(summary):
+        yield f"           {told}"
 
 
 def best_solution(folder: Path) -> str | None:

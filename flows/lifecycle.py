@@ -17,7 +17,7 @@ from prefect import flow as prefect_flow
 from prefect.exceptions import CancelledRun
 from prefect.flows import Flow, FlowStateHook
 from prefect.runtime import flow_run as current_flow_run
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Completed
 
 from flows.begun_anew import until_the_budget_ends
 from flows.cancelling import heeds_cancel
@@ -25,6 +25,7 @@ from flows.early_end import EarlyEnd
 from flows.hooks import close_sessions_of_flow_run, close_sessions_of_tree
 from flows.identity import known_as
 from flows.reopening import reopen_failed_stages
+from tasks.stopped import why_stopped
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +46,7 @@ def training_flow(name: str) -> FlowDecorator:
     """
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, Coroutine[Any, Any, R]]:
-        return _guarded(name, function, _ending_early(function), close=close_sessions_of_flow_run)
+        return _guarded(name, function, _ending_early(_telling_why(function)), close=close_sessions_of_flow_run)
 
     return decorate
 
@@ -59,7 +60,7 @@ def composite_flow(name: str) -> FlowDecorator:
     """
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, Coroutine[Any, Any, R]]:
-        ending = _ending_early(function)
+        ending = _ending_early(_telling_why(function))
 
         @wraps(function)
         async def reopening(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -114,6 +115,19 @@ def _ending_early(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, 
             return cast("R", Cancelled(message=str(below)))
 
     return ending
+
+
+def _telling_why(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """The function; that its run has stopped early, and why, is the message of its state: lists of runs show it."""
+
+    @wraps(function)
+    async def telling(*args: P.args, **kwargs: P.kwargs) -> R:
+        summary = await function(*args, **kwargs)
+        why = why_stopped(summary) if isinstance(summary, dict) else None
+        # Prefect persists what such a State holds as it does any other result.
+        return cast("R", Completed(message=f"stopped early: {why}", data=summary)) if why else summary
+
+    return telling
 
 
 def _configured_name() -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.bill import billed, counted
+
 PARTS = ("operations", "tokens")
 
 Planned = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -20,7 +22,7 @@ class Line:
         kind: by the wire's name.
         typical: what was planned.
         most: at most.
-        billed: what it came to.
+        billed: what it came to, over all attempts.
     """
 
     kind: str
@@ -32,12 +34,12 @@ class Line:
 def planned_beside_billed(summary: Mapping[str, Any], part: str) -> list[Line]:
     """A line for each kind of "operations" or "tokens"; none where no plan is on record."""
     planned: Mapping[str, Mapping[str, float]] = (summary.get("planned") or {}).get(part, {})
-    billed: Mapping[str, int] = summary.get(part, {})
     if not planned:
         return []
+    cost = billed(summary, part)
     return [
-        Line(kind, planned.get(kind, {}).get("typical", 0), planned.get(kind, {}).get("most", 0), billed.get(kind, 0))
-        for kind in sorted({*planned, *billed})
+        Line(kind, planned.get(kind, {}).get("typical", 0), planned.get(kind, {}).get("most", 0), cost[kind])
+        for kind in sorted({*planned, *cost})
     ]
 
 
@@ -46,18 +48,21 @@ def planned_told(summary: Mapping[str, Any]) -> str | None:
     operations, tokens = (planned_beside_billed(summary, part) for part in PARTS)
     if not operations:
         return None
-    others = [f"{line.kind} {line.typical:,.0f}, not {line.billed:,}" for line in operations if _differs(line)]
-    total = sum(line.typical for line in operations)
+    others = [
+        f"{line.kind} {line.typical:,.0f} planned, {line.billed:,} billed" for line in operations if _differs(line)
+    ]
+    total = counted(round(sum(line.typical for line in operations)), "operation")
     how = f" ({'; '.join(others)})" if others else ", kind by kind as billed"
-    counted = ", ".join(f"{line.typical:,.0f} {line.kind}" for line in tokens)
-    return f"typically {total:,.0f} operations{how}; tokens: {counted}"
+    tokens_told = ", ".join(f"{line.typical:,.0f} {line.kind}" for line in tokens)
+    return f"{_whole(summary)}typically {total}{how}; tokens: {tokens_told}"
 
 
 def planned_markdown(summary: Mapping[str, Any]) -> str:
     """The same as a table; "" where no plan is on record."""
     lines = [line for part in PARTS for line in planned_beside_billed(summary, part)]
     rows = [f"| {line.kind} | {line.typical:,.0f} | {line.most:,.0f} | {line.billed:,} |" for line in lines]
-    return "\n".join(["| | planned, typically | at most | billed |", "|---|---|---|---|", *rows]) if rows else ""
+    head = f"| | planned{', the whole run' if summary.get('stopped') else ''}, typically | at most | billed |"
+    return "\n".join([head, "|---|---|---|---|", *rows]) if rows else ""
 
 
 def planned_together(plans: Sequence[Planned | None]) -> dict[str, dict[str, dict[str, float]]] | None:
@@ -79,3 +84,8 @@ def _added(parts: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict
 
 def _differs(line: Line) -> bool:
     return round(line.typical) != line.billed
+
+
+def _whole(summary: Mapping[str, Any]) -> str:
+    """Of a run that has stopped early the plan is more than what it has done."""
+    return "for the whole run, " if summary.get("stopped") else ""

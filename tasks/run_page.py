@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tasks.bill import bill_markdown, longer_told
 from tasks.curve import Row, finite, image, line_chart_svg
 from tasks.glossary import explain
 from tasks.measured import gained, rows
 from tasks.planned import planned_markdown
 from tasks.run_forecast import RunForecast, forecast_told
+from tasks.stopped import stopped_markdown
 
 CHARTS = (
     ("Reward by cycle", ("reward_mean", "reward_max", "best_reward")),
@@ -63,7 +65,8 @@ def run_report_markdown(
     """
     parts = [f"# {algorithm} · {name}"]
     if summary is not None:
-        parts += [_before_after(summary), _ending(summary), planned_markdown(summary)]
+        parts += [stopped_markdown(summary), _before_after(summary), _ending(summary), bill_markdown(summary)]
+        parts += [planned_markdown(summary), longer_told(summary) or ""]
     parts += _heldout_charts(evaluations)
     onward = None if forecast is None else forecast.onward()
     charts = {title: line_chart_svg(rows, keys=keys, title=title, onward=onward) for title, keys in CHARTS}

@@ -36,21 +36,12 @@ def test_a_run_that_took_no_step_is_told_from_one_that_trained(tmp_path: Path) -
     assert "Warning" not in shown(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("redone", "told"),
-    [
-        (
-            {"operations": 19, "tokens": 4321},
-            "  + 19 operations, 4,321 tokens of blocks that were begun and not saved (docs/reliability.md)",
-        ),
-        ({"operations": 0, "tokens": 0}, None),
-        (None, "  + what was redone, if anything was: the endpoint could not be asked"),
-    ],
-)
-def test_the_bill_holds_what_was_done_again(tmp_path: Path, redone: dict[str, int] | None, told: str | None) -> None:
+def test_the_bill_holds_what_was_done_again_and_says_how_much_that_was(tmp_path: Path) -> None:
+    redone = {"operations": 19, "tokens": 4321, "by_kind": {"sample": 19}, "tokens_by_kind": {"sampled": 4321}}
     lines = shown(tmp_path, redone=redone).splitlines()
-    billed = lines.index("Billed:    4 operations; tokens: 7 trained; open sessions: 0")
-    assert lines[billed + 1].startswith("Run:" if told is None else f"         {told}")
+    billed = lines.index("Billed:    23 operations; tokens: 4,321 sampled, 7 trained; open sessions: 0")
+    assert lines[billed + 1].startswith("           of which 19 operations, 4,321 tokens were of blocks that")
+    assert "Cost:      6.00 USD billed" in shown(tmp_path, cost={"currency": "USD", "billed": 6})
 
 
 def test_where_the_endpoint_did_not_say_the_open_sessions_are_not_known(tmp_path: Path) -> None:

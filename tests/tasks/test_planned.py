@@ -20,8 +20,19 @@ def summary(**billed: int) -> dict[str, Any]:
 def test_what_was_billed_as_planned_is_said_to_be_and_what_was_not_is_named() -> None:
     assert planned_told(summary(sample=6)) == "typically 7 operations, kind by kind as billed; tokens: 120 prefill"
     assert planned_told(summary(sample=9, logprobs=2)) == (
-        "typically 7 operations (logprobs 0, not 2; sample 6, not 9); tokens: 120 prefill"
+        "typically 7 operations (logprobs 0 planned, 2 billed; sample 6 planned, 9 billed); tokens: 120 prefill"
     )
+
+
+def test_of_a_run_that_has_stopped_the_plan_is_said_to_be_of_the_whole() -> None:
+    stopped = {**summary(sample=6), "stopped": "budget: budget.max_operations = 7: …"}
+    assert str(planned_told(stopped)).startswith("for the whole run, typically 7 operations")
+    assert "| planned, the whole run, typically |" in planned_markdown(stopped)
+
+
+def test_what_was_done_again_was_billed_too() -> None:
+    again = {"operations": 2, "tokens": 30, "by_kind": {"sample": 2}, "tokens_by_kind": {"prefill": 30}}
+    assert "sample 6 planned, 11 billed" in str(planned_told({**summary(sample=9), "redone": again}))
 
 
 def test_the_report_has_a_row_for_each_kind() -> None:
