@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tasks.money import money
+from tasks.stopped import planned_of
 
 Summary = Mapping[str, Any]
 
@@ -51,8 +52,9 @@ def cost_told(summary: Summary) -> str | None:
     told, planned = f"{money(cost['billed'])} {cost['currency']} billed", cost.get("planned")
     if not planned:
         return told
-    whole = " for the whole run" if summary.get("stopped") else ""
-    return f"{told}; planned{whole}: typically {money(planned['typical'])}, at most {money(planned['most'])}"
+    whole = planned_of(summary)
+    of_what = f"planned for {whole}" if whole else "planned"
+    return f"{told}; {of_what}: typically {money(planned['typical'])}, at most {money(planned['most'])}"
 
 
 def longer_told(summary: Summary) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.bill import billed, counted
+from tasks.stopped import planned_of
 
 PARTS = ("operations", "tokens")
 
@@ -61,7 +62,7 @@ def planned_markdown(summary: Mapping[str, Any]) -> str:
     """The same as a table; "" where no plan is on record."""
     lines = [line for part in PARTS for line in planned_beside_billed(summary, part)]
     rows = [f"| {line.kind} | {line.typical:,.0f} | {line.most:,.0f} | {line.billed:,} |" for line in lines]
-    head = f"| | planned{', the whole run' if summary.get('stopped') else ''}, typically | at most | billed |"
+    head = f"| | planned, {_whole(summary)}typically | at most | billed |"
     return "\n".join([head, "|---|---|---|---|", *rows]) if rows else ""
 
 
@@ -87,5 +88,5 @@ def _differs(line: Line) -> bool:
 
 
 def _whole(summary: Mapping[str, Any]) -> str:
-    """Of a run that has stopped early the plan is more than what it has done."""
-    return "for the whole run, " if summary.get("stopped") else ""
+    whole = planned_of(summary)
+    return f"for {whole}, " if whole else ""

@@ -52,6 +52,13 @@ def command_to_go_on(summary: Summary) -> str | None:
     return f"whitney run --resume {shlex.quote(str(folder))} --set {limit.removeprefix(OF_PIPELINE)}={value}"
 
 
+def planned_of(summary: Summary) -> str:
+    """What a plan is of that stands beside the bill of less; "" where it is of no more than was done."""
+    if not summary.get("stopped"):
+        return ""
+    return "the stages that have begun" if "stages" in summary else "the whole run"
+
+
 def used_up(summary: Summary | None, limits: Mapping[str, float]) -> str | None:
     """Of some limits, by their paths, the first that a run has used up already, in a sentence; None where none is."""
     budget = (summary or {}).get("budget") or {}

@@ -21,7 +21,7 @@ from flows.stages.ending import open_sessions_below, tell_of_lost_adapters
 from flows.stages.gate import pass_gate
 from flows.stages.outcome import StageOutcome, judged, require_own, stage_outcome
 from flows.stages.report import PipelineReport
-from flows.stages.summary import summarize
+from flows.stages.summary import cost_of, summarize
 from tasks.events import Event, emit, listening
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
@@ -160,18 +160,21 @@ class Chain:
 
     async def finish(self) -> dict[str, Any]:
         """Write and publish the account of all stages."""
-        outcomes = list(self.outcomes.values())
+        outcomes, seconds = list(self.outcomes.values()), self._stopwatch.note()
+        account = summarize(outcomes, self._process.flow_run_id)
         summary = {
-            **summarize(outcomes, self._process.flow_run_id),
+            **account,
+            "cost": cost_of(self.config.budget, account, seconds),
             "run_folder": str(self.folder.path),
             "flow_run_id": self._process.flow_run_id,
             "attempt": self._process.attempt,
-            "seconds": self._stopwatch.note(),
+            "seconds": seconds,
             **self._budget.told([name for name in self.outcomes if name != self._unfinished]),
             "open_sessions": await open_sessions_below(self._process.flow_run_id, self._client),
         }
         tell_of_lost_adapters(outcomes)
         self.folder.write_summary(summary)
+        await self._report.finish(outcomes, summary)
         if not self._budget.stopped and (whole := self.folder.read_config().get("fingerprint")):
             await remember_fingerprint(whole)
         return summary

@@ -8,10 +8,12 @@ from typing import Any
 from algorithms.readings import reading
 from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.stages.outcome import Evaluation, GateOutcome, StageOutcome
+from tasks.bill import bill_markdown
 from tasks.curve import image, line_chart_svg
 from tasks.markdown import cell
 from tasks.measured import headline
 from tasks.planned import planned_markdown
+from tasks.stopped import stopped_markdown
 
 TITLE = "Held-out accuracy after each stage, with 95% intervals"
 ACROSS = 80
@@ -26,7 +28,7 @@ def pipeline_markdown(
     *,
     name: str,
     ended: Mapping[str, str],
-    bill: Mapping[str, Any],
+    account: Mapping[str, Any],
     lost: Collection[str] = (),
     link: Link = lambda _: None,
 ) -> str:
@@ -36,24 +38,27 @@ def pipeline_markdown(
         pipeline: its configuration.
         outcomes: of the stages that are finished.
         name: the run's.
-        ended: what to say of a stage that has none: why it failed.
-        bill: of those that are finished and this run's own, by `flows.stages.summary.own_bill`.
+        ended: what to say of a stage that has not come to its end: why it failed, or was left out.
+        account: what this run has cost so far, by `flows.stages.summary.own_bill`; at its end the whole summary.
         lost: stages whose adapters are not where they were.
         link: to each stage's own page.
     """
     done = {outcome.stage: outcome for outcome in outcomes}
     rows = [
-        _row(stage, number, done.get(stage.name), ended.get(stage.name, "–"), link)
+        _row(stage, number, done.get(stage.name), ended.get(stage.name, ""), link)
         for number, stage in pipeline.numbered()
     ]
-    parts = [f"# {name}", _chart(outcomes), "\n".join([*_head(), *rows]), *_left(outcomes, lost), _planned(bill)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    table = "\n".join([*_head(), *rows])
+    parts = [f"# {name}", stopped_markdown(account), _chart(outcomes), table, *_left(outcomes, lost)]
+    return "\n\n".join(part for part in (*parts, *_cost(account)) if part) + "\n"
 
 
-def _planned(bill: Mapping[str, Any]) -> str:
-    """Planned beside billed, kind by kind; nothing where no plan is on record."""
-    table = planned_markdown(bill)
-    return f"What was planned for the finished stages, beside what was billed:\n\n{table}" if table else ""
+def _cost(account: Mapping[str, Any]) -> Iterator[str]:
+    """What was billed and, kind by kind, what was planned; nothing before the first stage is finished."""
+    if account["operations"]:
+        yield bill_markdown(account)
+    if table := planned_markdown(account):
+        yield f"What was planned for the stages that have begun, beside what was billed:\n\n{table}"
 
 
 def _head() -> tuple[str, str]:
@@ -63,7 +68,7 @@ def _head() -> tuple[str, str]:
 
 def _row(stage: StageConfig, number: int, outcome: StageOutcome | None, ended: str, link: Link) -> str:
     if outcome is None:
-        cells = [f"{number} {stage.name}", stage.algorithm, ended, stage.require or "", "", "", ""]
+        cells = [f"{number} {stage.name}", stage.algorithm, ended or "–", stage.require or "", "", "", ""]
     else:
         page = link(outcome.flow_run_id)
         named = f"[{stage.name}]({page})" if page else stage.name
@@ -71,7 +76,7 @@ def _row(stage: StageConfig, number: int, outcome: StageOutcome | None, ended: s
         cells = [
             f"{number} {named}",
             outcome.algorithm,
-            _measured(outcome.evaluation_before, outcome.evaluation_after),
+            "; ".join(filter(None, (_measured(outcome.evaluation_before, outcome.evaluation_after), ended))),
             _gate(outcome.gate),
             *(f"{figure:,}" for figure in cost),
         ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from prefect.artifacts import MarkdownArtifact
@@ -18,6 +19,7 @@ from flows.stages.outcome import StageOutcome
 from flows.stages.page import pipeline_markdown
 from flows.stages.summary import own_bill
 from tasks.report import Shown, artifact_key
+from tasks.stopped import stopped_by_budget
 
 LONGEST_REASON = 300
 
@@ -37,14 +39,24 @@ class PipelineReport:
         self._page = Shown()
         self._ended: dict[str, str] = {}
 
-    async def update(self, outcomes: Sequence[StageOutcome]) -> None:
-        """Show what is finished."""
+    async def finish(self, outcomes: Sequence[StageOutcome], summary: Mapping[str, Any]) -> None:
+        """Show the whole account; of stages that the budget has left out, which limit has."""
+        begun = {outcome.stage for outcome in outcomes}
+        if limit := stopped_by_budget(summary):
+            for stage in self._pipeline.stages:
+                if f"stage {stage.name}" in summary["budget"]["left_out"]:
+                    how = "not finished" if stage.name in begun else "not begun"
+                    self._ended[stage.name] = f"**{how}**: {limit} is reached"
+        await self.update(outcomes, summary)
+
+    async def update(self, outcomes: Sequence[StageOutcome], summary: Mapping[str, Any] | None = None) -> None:
+        """Show what is finished; with the summary, how it ended."""
         markdown = pipeline_markdown(
             self._pipeline,
             outcomes,
             name=self._name,
             ended=self._ended,
-            bill=own_bill(outcomes, self._flow_run_id),
+            account=summary or own_bill(outcomes, self._flow_run_id),
             lost={outcome.stage for outcome in outcomes if not adapter_is_there(outcome)},
             link=_page_of,
         )

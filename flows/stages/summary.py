@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flows.config import BudgetConfig
 from flows.config.pipeline import PIPELINE
+from flows.durable.paid import cost_beside_plan, prices_of
 from flows.stages.outcome import StageOutcome
-from tasks.planned import planned_together
+from tasks.bill import AGAIN, billed
+from tasks.planned import PARTS, planned_together
+
+SPAN = ("least", "typical", "most")
 
 
 def own_bill(outcomes: Sequence[StageOutcome], flow_run_id: str) -> dict[str, Any]:
@@ -27,6 +32,24 @@ def own_bill(outcomes: Sequence[StageOutcome], flow_run_id: str) -> dict[str, An
         "planned": planned_together([outcome.planned for outcome in own]),
         "redone": _redone(own),
     }
+
+
+def cost_of(budget: BudgetConfig, bill: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
+    """The money of `own_bill`, by the pipeline's own price file; None without one.
+
+    What is paid by the hour is not planned: stages reckon their time by prices of their own.
+    """
+    prices = prices_of(budget)
+    billed_for = None if bill["redone"] is None else {part: billed(bill, part) for part in PARTS}
+    planned = None
+    if prices is not None and prices.gpu is None and bill["planned"]:
+        operations, tokens = (bill["planned"][part] for part in PARTS)
+        planned = {name: prices.cost(_at(operations, name), _at(tokens, name)) for name in SPAN}
+    return cost_beside_plan(prices, billed_for, seconds, planned)
+
+
+def _at(spans: Mapping[str, Mapping[str, float]], name: str) -> dict[str, float]:
+    return {kind: span[name] for kind, span in spans.items()}
 
 
 def summarize(outcomes: Sequence[StageOutcome], flow_run_id: str) -> dict[str, Any]:
@@ -56,8 +79,9 @@ def _redone(outcomes: Sequence[StageOutcome]) -> dict[str, Any] | None:
     parts = [outcome.redone for outcome in outcomes]
     if any(part is None for part in parts):
         return None
-    by_kind = Counter[str]()
+    kinds = {name: Counter[str]() for name in AGAIN.values()}
     for part in parts:
-        by_kind.update((part or {}).get("by_kind", {}))
-    total = {name: sum((part or {}).get(name, 0) for part in parts) for name in ("operations", "tokens")}
-    return {**total, "by_kind": dict(sorted(by_kind.items()))}
+        for name, sums in kinds.items():
+            sums.update((part or {}).get(name, {}))
+    total = {name: sum((part or {}).get(name, 0) for part in parts) for name in AGAIN}
+    return {**total, **{name: dict(sorted(sums.items())) for name, sums in kinds.items()}}

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from flow_probes import descendants, first_attempt, ledger, retry
+from flow_probes import descendants, first_attempt, ledger, page_of, retry
 from prefect.client.orchestration import get_client
 from tiny_configs import MIXED
 from tiny_pipelines import pipeline_config
@@ -22,7 +22,8 @@ OF_SFT, OF_DRAWING, OF_A_BLOCK = 4, 3, 6
 
 
 def chain(folder: Path, limit: int | None, name: str, field: str = "max_operations") -> Any:
-    budget = {} if limit is None else {field: limit}
+    (folder / "prices.toml").write_text('currency = "EUR"\n[operations]\nforward_backward = 0.5\n')
+    budget = {} if limit is None else {field: limit, "prices": str(folder / "prices.toml")}
     return pipeline_config(folder, SFT, RL, shared=SHARED, name=name, budget=budget)
 
 
@@ -49,6 +50,15 @@ async def test_each_raise_of_a_pipelines_limit_brings_it_further_and_the_end_is_
     )
     assert summary["budget"]["left_out"] == ["stage rl"]
     assert await billed(local, flow_run_id, 1) == OF_SFT
+    half = dict.fromkeys(("least", "typical", "most"), 0.5)
+    assert summary["cost"] == {"currency": "EUR", "billed": 0.5, "planned": half}
+    page = await page_of(flow_run_id)
+    why = summary["stopped"].removeprefix("budget: ")
+    assert page.startswith(f"# chain\n\n**Stopped early**: {why}\n\n- left out: stage rl\n- to go on: `whitney run ")
+    assert "| 2 rl | grpo | **not begun**: budget.max_operations is reached |" in page
+    assert f"- Billed: {OF_SFT} operations; " in page
+    assert "- Cost: 0.50 EUR billed; planned for the stages that have begun: typically 0.50, at most 0.50" in page
+    assert state.message == f"stopped early: {why}"
 
     async def with_limit(limit: int | None, field: str = "max_operations") -> dict[str, Any]:
         config = chain(tmp_path, limit, "chain", field).model_dump(mode="json")
