@@ -19,7 +19,7 @@ from flows.checks.plan_rates import Rates
 from flows.checks.plan_record import Plan
 from flows.checks.plan_samples import samples
 from flows.checks.plan_tokens import tokens_of
-from flows.checks.planned_spans import cycle_spans, operation_spans
+from flows.checks.planned_run import spans_of_cycle, spans_of_run
 from flows.checks.prepared import Prepared
 from tasks.prices import Prices
 
@@ -83,12 +83,12 @@ def _plan(prepared: Prepared, rates: Rates, typical_tokens: float | None, sizes:
     tokens, cycles = tokens_of(prepared, length)
     held = models.memory(prepared, length) if models else {}
     whole = rates.bill(
-        operation_spans(algorithm, config, len(prepared.heldout)),
+        spans_of_run(prepared),
         tokens.by_kind,
         models.flops(tokens, config, length) if models else None,
     )
     mean = rates.bill(
-        cycle_spans(algorithm, config),
+        spans_of_cycle(prepared),
         {kind: span / config.cycles for kind, span in cycles.by_kind.items()},
         models.flops(cycles, config, length) / config.cycles if models else None,
     )

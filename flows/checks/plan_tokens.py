@@ -9,6 +9,7 @@ from algorithms.spans import Span, Spans
 from flows.checks.plan_lengths import Lengths
 from flows.checks.planned_cost import Tokens
 from flows.checks.planned_draws import draws_of
+from flows.checks.planned_end import fewest_cycles
 from flows.checks.planned_example import Costs
 from flows.checks.planned_prompts import Case
 from flows.checks.planned_spans import asks_about_all, may_send_nothing
@@ -34,15 +35,22 @@ class TokenSpans:
 def tokens_of(prepared: Prepared, length: Lengths) -> tuple[TokenSpans, TokenSpans]:
     """The tokens of a whole run, measurements among them; and those of its cycles alone.
 
-    At least: every completion one token long, no group drawn again; and where rewards decide it, nothing trained.
+    At least: every completion one token long, no group drawn again; where rewards decide it, nothing trained; and a run
+    that ends as soon as a rule of `[stop]` may have it.
     """
-    costs = Costs(prepared)
-    counted = [
-        count(costs, completion_tokens=tokens, draws=draws_of(prepared.config, case), case=case)
-        for case, tokens in zip(CASES, length.completion.values, strict=True)
-    ]
-    counted[0] = replace(counted[0], cycles=at_least(prepared, counted[0].cycles))
-    return _spans(counted, lambda one: one.cycles + one.measurements), _spans(counted, lambda one: one.cycles)
+    costs, config = Costs(prepared), prepared.config
+
+    def counted(case: Case, tokens: float, cycles: int = config.cycles) -> Counted:
+        found = count(costs, completion_tokens=tokens, draws=draws_of(config, case), case=case, cycles=cycles)
+        return replace(found, cycles=at_least(prepared, found.cycles)) if case == "least" else found
+
+    least, typical, most = map(counted, CASES, length.completion.values)
+    soonest = fewest_cycles(config)
+    ended = least if soonest == config.cycles else counted("least", length.completion.least, soonest)
+    return (
+        _spans((ended, typical, most), lambda one: one.cycles + one.measurements),
+        _spans((least, typical, most), lambda one: one.cycles),
+    )
 
 
 def at_least(prepared: Prepared, cycles: Tokens) -> Tokens:
@@ -54,7 +62,7 @@ def at_least(prepared: Prepared, cycles: Tokens) -> Tokens:
     return replace(cycles, prefill=cycles.prefill - cycles.frozen, frozen=0.0)
 
 
-def _spans(counted: list[Counted], part: Callable[[Counted], Tokens]) -> TokenSpans:
+def _spans(counted: tuple[Counted, Counted, Counted], part: Callable[[Counted], Tokens]) -> TokenSpans:
     least, typical, most = map(part, counted)
     kinds = ("prefill", "sampled", "trained", "frozen")
     spans = {kind: _in_order(*(getattr(one, kind) for one in (least, typical, most))) for kind in kinds}

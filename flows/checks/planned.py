@@ -1,8 +1,8 @@
 """What a run will ask of Whitney, at most, if nothing fails: sessions at once, and operations by name.
 
-Fewer are asked for where there is nothing to send: a cycle whose groups all had equal rewards takes no optimizer step
-and no new snapshot, a prompt that fills the context is not sampled, a stop rule ends the run. More after a failure: a
-Retry does the block again that failed. What a `build_loss` of one's own asks for is not known beforehand.
+Fewer are asked for where rewards leave nothing to send: a cycle whose groups all had equal ones takes no optimizer step
+and no new snapshot; or where a stop rule ends the run. More after a failure: a Retry does the block again that failed.
+What a `build_loss` of one's own asks for is not known beforehand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from math import ceil
 
 from algorithms import ALGORITHMS, Algorithm
+from flows.checks.planned_sent import Heldout, InCycle, Sent, everything
 from flows.config import CustomConfig, DapoConfig, DpoConfig, FlowConfig, SftConfig
+
+SNAPSHOT = "save_weights_for_sampler"
 
 HELDOUT_EXAMPLES, HELDOUT_PAIRS = 64, 32
 """Held-out examples, or pairs, in one `forward`: a large set is several bodies of moderate size."""
@@ -24,20 +27,23 @@ def planned_sessions(config: FlowConfig) -> int:
     return 2 if teacher is not None and teacher.session == "own" else 1
 
 
-def planned_operations(algorithm: str, config: FlowConfig, heldout: int) -> Counter[str]:
+def planned_operations(algorithm: str, config: FlowConfig, heldout: int, sent: Sent | None = None) -> Counter[str]:
     """The operations of a whole run, by the wire's names; measurements and the export are in it.
 
     Args:
         algorithm: its name.
         config: its configuration.
         heldout: how many examples are measured: `len(Prepared.heldout)`.
+        sent: what is sent of the data; default: everything.
     """
     row = config.needs(ALGORITHMS[algorithm])
+    sent = everything(config, heldout) if sent is None else sent
     measurements = planned_measurements(config, heldout)
     counts = Counter[str]()
-    for times, part in ((config.cycles, _in_cycle(row, config)), (measurements, _in_measurement(config, heldout))):
-        counts.update({name: times * count for name, count in part.items()})
-    counts["save_weights_for_sampler"] += _other_snapshots(row, config, measurements)
+    for each, times in sent.cycles.items():
+        counts.update({name: times * count for name, count in _in_cycle(row, config, each).items()})
+    counts.update({name: measurements * count for name, count in in_measurement(config, sent.heldout).items()})
+    counts[SNAPSHOT] += _other_snapshots(row, config, measurements) - sent.unchanged
     trained_runs = 2 if "critic" in row.extra_runs else 1
     counts["save_state"] = trained_runs * ceil(config.cycles / config.save_every)
     counts["export_lora"] = 1
@@ -52,28 +58,32 @@ def planned_measurements(config: FlowConfig, heldout: int) -> int:
     return 2 + between
 
 
-def _in_cycle(row: Algorithm, config: FlowConfig) -> Counter[str]:
-    prompts, group_size = getattr(config, "groups_per_cycle", 0), getattr(config, "group_size", 0)
-    drawn = row.operations_in_cycle(prompts=prompts, group_size=group_size, steps=config.steps_per_batch)
-    if not isinstance(config, DapoConfig):
-        return drawn
-    # What is drawn again may be kept beside what was drawn before, and the reference is asked about all of it.
-    again = min(config.resample.max_operations, config.resample.max_rounds * prompts)
-    drawn["sample"] += again
-    if config.kl.coef:
-        drawn["logprobs"] += again * max(group_size, config.resample.target_group_size or 0)
-    return drawn
-
-
-def _in_measurement(config: FlowConfig, heldout: int) -> Counter[str]:
-    """Snapshots apart."""
+def in_measurement(config: FlowConfig, heldout: Heldout) -> Counter[str]:
+    """The operations of one measurement, its snapshot apart."""
     counts = Counter[str]()
     if config.evaluation_terms():
-        counts["sample"] = heldout * (2 if config.evaluation.greedy else 1)
+        counts["sample"] = heldout.prompts * (2 if config.evaluation.greedy else 1)
     if isinstance(config, SftConfig):
-        counts["forward"] = ceil(heldout / HELDOUT_EXAMPLES)
+        counts["forward"] = ceil(heldout.replies / HELDOUT_EXAMPLES)
     if isinstance(config, DpoConfig):
-        counts["forward"] = 2 * ceil(heldout / HELDOUT_PAIRS)
+        counts["forward"] = 2 * ceil(heldout.replies / HELDOUT_PAIRS)
+    return counts
+
+
+def _in_cycle(row: Algorithm, config: FlowConfig, sent: InCycle) -> Counter[str]:
+    group_size = getattr(config, "group_size", 0)
+    counts = row.operations_in_cycle(prompts=sent.used, group_size=group_size, steps=config.steps_per_batch)
+    if not sent.used:  # the weights are looked at all the same
+        counts = Counter({SNAPSHOT: counts[SNAPSHOT]})
+    if row.rollouts:
+        counts["sample"] = sent.drawn
+    if not isinstance(config, DapoConfig):
+        return counts
+    # What is drawn again may be kept beside what was drawn before, and the reference is asked about all of it.
+    again = min(config.resample.max_operations, config.resample.max_rounds * config.groups_per_cycle)
+    counts["sample"] += again
+    if config.kl.coef:
+        counts["logprobs"] += again * max(group_size, config.resample.target_group_size or 0)
     return counts
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +55,8 @@ class Tokens:
 
 
 NOTHING = Tokens()
+
+
+def total(parts: Iterable[Tokens]) -> Tokens:
+    """The sum."""
+    return reduce(add, parts, NOTHING)

@@ -12,28 +12,28 @@ from tasks.examples import Example
 
 
 class Costs:
-    """What the examples of a run cost. Each is tokenized once, however often it is asked about."""
+    """What the examples of a run cost. Each is tokenized once, however often and by whom it is asked about."""
 
     __slots__ = ("_lengths", "_roles", "prepared")
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
         self._roles = frozenset(prepared.config.needs(ALGORITHMS[prepared.algorithm]).extra_runs)
-        self._lengths: dict[tuple[str, int], int] = {}  # by what is measured, and the example, which the data keep
+        self._lengths = prepared.lengths
 
     def trained(self, example: Example, completion: float, case: Case) -> Tokens:
         """An example's place in a cycle's batch, with all steps on it."""
         config = self.prepared.config
         if isinstance(config, SftConfig):
-            return Tokens(trained=config.steps_per_batch * self._inputs(example))
+            return Tokens(trained=config.steps_per_batch * self.inputs(example))
         if isinstance(config, DpoConfig):
-            inputs = self._inputs(example)
+            inputs = self.inputs(example)
             return Tokens(prefill=2 * inputs, trained=config.steps_per_batch * inputs, frozen=inputs)
         return self._group(example, completion, case)
 
     def drawn(self, example: Example, completion: float, case: Case) -> Tokens:
         """A group of completions as they are posted, before anything is made of them; nothing where none are drawn."""
-        size, bare = getattr(self.prepared.config, "group_size", 0), self._prompt(example)
+        size, bare = getattr(self.prepared.config, "group_size", 0), self.prompt(example)
         length = _length(self.prepared, bare, completion) if size else 0.0
         if not length:
             return NOTHING
@@ -44,13 +44,13 @@ class Costs:
         """A held-out example's place in a measurement; `at_once`: without the greedy answers, which are drawn last."""
         config, cost = self.prepared.config, NOTHING
         if isinstance(config, SftConfig):
-            cost += Tokens(prefill=self._inputs(example))
+            cost += Tokens(prefill=self.inputs(example))
         if isinstance(config, DpoConfig):
-            inputs = self._inputs(example)
+            inputs = self.inputs(example)
             cost += Tokens(prefill=2 * inputs, frozen=inputs)
         if not self.prepared.evaluation_rewards:
             return cost
-        prompt = self._prompt(example)
+        prompt = self.prompt(example)
         if length := _length(self.prepared, prompt, completion):
             drawn = [config.evaluation.samples, *([1] if config.evaluation.greedy and not at_once else [])]
             cost += Tokens(prefill=prompt * len(drawn), sampled=sum(drawn) * length)
@@ -73,13 +73,14 @@ class Costs:
         inputs = min(prompt + length, prepared.context_tokens) - 1 if length else 0.0
         return drawn + Tokens(prefill=size * asked, trained=steps * size * inputs, frozen=size * asked)
 
-    def _prompt(self, example: Example) -> int:
+    def prompt(self, example: Example) -> int:
+        """Tokens of what is asked."""
         key = ("prompt", id(example))
         if key not in self._lengths:
             self._lengths[key] = len(self.prepared.renderer.prompt_tokens(example))
         return self._lengths[key]
 
-    def _inputs(self, example: Example) -> int:
+    def inputs(self, example: Example) -> int:
         """Of the datums that a given reply makes, or a pair of them."""
         key = ("inputs", id(example))
         if key not in self._lengths:

@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 from flows.checks.plan_lengths import Lengths, lengths
 from flows.checks.plan_tokens import at_least
-from flows.checks.planned_cost import NOTHING, Tokens
+from flows.checks.planned_cost import NOTHING, Tokens, total
 from flows.checks.planned_draws import draws_of
 from flows.checks.planned_example import Costs
+from flows.checks.planned_fit import sent_in
 from flows.checks.planned_parts import EXPORT, least_useful, planned_measurement
 from flows.checks.planned_prompts import Case
-from flows.checks.planned_tokens import drawn_in_cycle, of_cycles, of_measurement, total
+from flows.checks.planned_sent import Sent
+from flows.checks.planned_tokens import drawn_in_cycle, of_cycles, of_measurement
 from flows.checks.prepared import Prepared
 
 
@@ -58,11 +60,16 @@ def measurement_tokens(prepared: Prepared) -> Need:
     return Need(least, total(drawn))
 
 
+def least_operations(prepared: Prepared) -> Counter[str]:
+    """The least that leaves an adapter, by what is sent of the data."""
+    return least_useful(prepared.algorithm, prepared.config, len(prepared.heldout), _sent_first(prepared))
+
+
 def least_needs(prepared: Prepared) -> list[tuple[Counter[str], Tokens]]:
     """Operations and tokens that all have to fit so that a run leaves an adapter: measured, a block, the export."""
     config = prepared.config
-    measured = planned_measurement(prepared.algorithm, config, len(prepared.heldout)) + Counter({EXPORT: 1})
-    whole = least_useful(prepared.algorithm, config, len(prepared.heldout))
+    measured = planned_measurement(config, _sent_first(prepared).heldout) + Counter({EXPORT: 1})
+    whole = least_operations(prepared)
     before, block = measurement_tokens(prepared), block_tokens(prepared, range(min(config.save_every, config.cycles)))
     return [(measured, before.drawing), *((whole, before.likely + tokens) for tokens in block)]
 
@@ -73,3 +80,9 @@ def _cycles(costs: Costs, cycles: range, length: Lengths, *, at_most: bool) -> T
     draws = draws_of(costs.prepared.config, case)
     found = of_cycles(costs, cycles, completion_tokens=tokens, draws=draws, case=case)
     return found if at_most else at_least(costs.prepared, found)
+
+
+def _sent_first(prepared: Prepared) -> Sent:
+    """In the first block, and in a measurement."""
+    first = range(min(prepared.config.save_every, prepared.config.cycles))
+    return sent_in(prepared, first, measured=False, drawn_once=True)

@@ -7,41 +7,42 @@ from __future__ import annotations
 
 from collections import Counter
 
-from flows.checks.planned import planned_operations
+from flows.checks.planned import SNAPSHOT, in_measurement, planned_operations
+from flows.checks.planned_sent import Heldout, Sent
 from flows.config import DapoConfig, FlowConfig
 
-SAVE, EXPORT, SNAPSHOT = "save_state", "export_lora", "save_weights_for_sampler"
+SAVE, EXPORT = "save_state", "export_lora"
 
 
-def planned_block(algorithm: str, config: FlowConfig, cycles: int) -> Counter[str]:
-    """A block of so many cycles, its `save_state` and a frozen run's snapshot included."""
-    block = _of_cycles(algorithm, config, cycles)
+def planned_block(algorithm: str, config: FlowConfig, cycles: int, sent: Sent | None = None) -> Counter[str]:
+    """A block of so many cycles, its `save_state` and a frozen run's snapshot included; `sent`: by them."""
+    block = _of_cycles(algorithm, config, cycles, sent)
     del block[EXPORT]
     return block
 
 
-def planned_measurement(algorithm: str, config: FlowConfig, heldout: int) -> Counter[str]:
-    """A measurement of `heldout` examples, with its snapshot; nothing where none is made."""
-    if not (config.evaluation.enabled and heldout):
+def planned_measurement(config: FlowConfig, heldout: Heldout) -> Counter[str]:
+    """A measurement with its snapshot; nothing where none is made."""
+    if not (config.evaluation.enabled and heldout.examples):
         return Counter()
-    quiet = config.evaluation.model_copy(update={"every": None})
-    once = config.model_copy(update={"cycles": 1, "save_every": 1, "evaluation": quiet})
-    both = planned_operations(algorithm, once, heldout) - planned_operations(algorithm, once, 0)
-    one = Counter({kind: count // 2 for kind, count in both.items() if kind != SNAPSHOT})  # before and after
-    return one + Counter({SNAPSHOT: min(both[SNAPSHOT], 1)})
+    snapshot = bool(config.evaluation_terms())
+    return +(in_measurement(config, heldout) + Counter({SNAPSHOT: snapshot}))
 
 
-def least_useful(algorithm: str, config: FlowConfig, heldout: int) -> Counter[str]:
-    """The least that leaves an adapter: what is measured before, the first block, the export."""
-    before = planned_measurement(algorithm, config, heldout)
-    first = _of_cycles(algorithm, config, min(config.save_every, config.cycles))
+def least_useful(algorithm: str, config: FlowConfig, heldout: int, sent: Sent | None = None) -> Counter[str]:
+    """The least that leaves an adapter: what is measured before, the first block, the export.
+
+    `sent` is of the first block and a measurement; default: everything.
+    """
+    before = planned_measurement(config, sent.heldout if sent else Heldout(heldout, heldout, heldout))
+    first = _of_cycles(algorithm, config, min(config.save_every, config.cycles), sent)
     shared = Counter({SNAPSHOT: min(before[SNAPSHOT], first[SNAPSHOT], 1)})  # both look at the same weights
     return before + first - shared
 
 
-def _of_cycles(algorithm: str, config: FlowConfig, cycles: int) -> Counter[str]:
+def _of_cycles(algorithm: str, config: FlowConfig, cycles: int, sent: Sent | None) -> Counter[str]:
     """A run of one block that measures nothing."""
     changes: dict[str, object] = {"cycles": cycles, "save_every": cycles}
     if isinstance(config, DapoConfig):
         changes["resample"] = config.resample.model_copy(update={"max_operations": 0})
-    return planned_operations(algorithm, config.model_copy(update=changes), 0)
+    return planned_operations(algorithm, config.model_copy(update=changes), 0, sent)

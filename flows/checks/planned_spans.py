@@ -1,8 +1,8 @@
 """The operations of a run at least, typically and at most, where rewards decide whether there is anything to send.
 
 `planned_operations` is the most. The least is a run in which no reward ever tells two completions apart, and no group
-is drawn again: it samples and never takes a step. A typical one takes every step; of DAPO, in as many cycles as are
-expected to have a signal.
+is drawn again: it samples and never takes a step, and ends as soon as a rule of `[stop]` may have it. A typical one
+takes every step; of DAPO, in as many cycles as are expected to have a signal.
 """
 
 from __future__ import annotations
@@ -13,23 +13,37 @@ from algorithms import ALGORITHMS
 from algorithms.spans import Span, Spans, spans_of
 from flows.checks.planned import planned_operations
 from flows.checks.planned_draws import draws_of
+from flows.checks.planned_end import fewest_cycles
+from flows.checks.planned_sent import Sent
 from flows.config import DapoConfig, FlowConfig, SdpoConfig, TttConfig
 
 
-def operation_spans(algorithm: str, config: FlowConfig, heldout: int) -> Spans:
-    """The operations of a whole run by the wire's names; arguments as `planned_operations`."""
-    most = planned_operations(algorithm, config, heldout)
+def operation_spans(
+    algorithm: str, config: FlowConfig, heldout: int, sent: Sent | None = None, *, shortest: Sent | None = None
+) -> Spans:
+    """The operations of a whole run by the wire's names; arguments as `planned_operations`.
+
+    `shortest` is what is sent where the run ends as soon as it may; default: everything.
+    """
+    ended = config.model_copy(update={"cycles": fewest_cycles(config)})
+    most = planned_operations(algorithm, config, heldout, sent)
     if not isinstance(config, DapoConfig):
-        return spans_of(+_without_steps(algorithm, config, most), most, most)
-    once = config.model_copy(update={"resample": config.resample.model_copy(update={"max_operations": 0})})
-    all_trained = planned_operations(algorithm, once, heldout)
-    least = _without_steps(algorithm, config, all_trained)
-    return spans_of(+least, _with_expected_draws(algorithm, config, all_trained), most)
+        least = planned_operations(algorithm, ended, heldout, shortest)
+        return spans_of(+_without_steps(algorithm, ended, least), most, most)
+    undrawn = {"resample": config.resample.model_copy(update={"max_operations": 0})}
+    all_trained = planned_operations(algorithm, config.model_copy(update=undrawn), heldout, sent)
+    least = planned_operations(algorithm, ended.model_copy(update=undrawn), heldout, shortest)
+    typical = _with_expected_draws(algorithm, config, all_trained)
+    return spans_of(+_without_steps(algorithm, ended, least), typical, most)
 
 
-def cycle_spans(algorithm: str, config: FlowConfig) -> Spans:
-    """The operations of the mean cycle: of a whole run without measurements, export and frozen runs' snapshots."""
-    spans = operation_spans(algorithm, config, 0)
+def cycle_spans(algorithm: str, config: FlowConfig, sent: Sent | None = None, *, least: Sent | None = None) -> Spans:
+    """The operations of the mean cycle: of a whole run without measurements, export and frozen runs' snapshots.
+
+    `sent` is what all cycles send, `least` where nothing is drawn again; default: everything.
+    """
+    whole = config.model_copy(update={"stop": type(config.stop)()})
+    spans = operation_spans(algorithm, whole, 0, sent, shortest=least)
     del spans["export_lora"]
     if frozen := _frozen_snapshots(algorithm, config):
         spans["save_weights_for_sampler"] += Span.exactly(-frozen)

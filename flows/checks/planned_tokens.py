@@ -7,14 +7,12 @@ data's order is seeded, so it is known how often each prompt comes; how long com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from math import ceil
-from operator import add
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from flows.checks.planned import planned_measurements
-from flows.checks.planned_cost import NOTHING, Tokens
+from flows.checks.planned_again import drawn_again, in_place_of_unsent
+from flows.checks.planned_cost import NOTHING, Tokens, total
 from flows.checks.planned_draws import ONCE, Draws
 from flows.checks.planned_example import Costs
 from flows.checks.planned_prompts import Case
@@ -38,7 +36,14 @@ def planned_tokens(prepared: Prepared, *, completion_tokens: float) -> dict[str,
     return {"prefill": tokens.prefill, "sampled": tokens.sampled, "trained": tokens.trained}
 
 
-def count(costs: Costs, *, completion_tokens: float, draws: Draws = ONCE, case: Case = "typical") -> Counted:
+def count(
+    costs: Costs,
+    *,
+    completion_tokens: float,
+    draws: Draws = ONCE,
+    case: Case = "typical",
+    cycles: int | None = None,
+) -> Counted:
     """The tokens of a run.
 
     Args:
@@ -46,20 +51,25 @@ def count(costs: Costs, *, completion_tokens: float, draws: Draws = ONCE, case: 
         completion_tokens: of every completion; capped at `sampling.max_tokens`, and at the context its prompt leaves.
         draws: what is drawn again, and how much of all is trained.
         case: how much what is not known is taken to be.
+        cycles: after so many it ends; default: all.
     """
     config = costs.prepared.config
-    cycles = of_cycles(costs, range(config.cycles), completion_tokens=completion_tokens, draws=draws, case=case)
+    if cycles is not None:
+        config = config.model_copy(update={"cycles": cycles})
+    trained = of_cycles(costs, range(config.cycles), completion_tokens=completion_tokens, draws=draws, case=case)
     measurements = planned_measurements(config, len(costs.prepared.heldout))
     measured = of_measurement(costs, completion_tokens=completion_tokens) if measurements else NOTHING
-    return Counted(cycles, measured * measurements)
+    return Counted(trained, measured * measurements)
 
 
 def of_cycles(costs: Costs, cycles: range, *, completion_tokens: float, draws: Draws, case: Case) -> Tokens:
     """The tokens of some of a run's cycles, numbered from 0; the other arguments are `count`'s."""
     uses = [(costs.trained(one, completion_tokens, how), times) for one, times, how in _uses(costs, cycles, case)]
+    if isinstance(costs.prepared.config, DapoConfig) and case != "least":
+        uses = in_place_of_unsent(uses, case)
     drawn = total(cost * times for cost, times in uses)
     mean = drawn * (1 / sum(times for _, times in uses))
-    again = _drawn_again(costs, mean, draws, completion_tokens, case) * len(cycles)
+    again = drawn_again(costs, mean, draws, completion_tokens, case) * len(cycles)
     return drawn.put_to_use(draws.trained) + again
 
 
@@ -92,37 +102,3 @@ def _uses(costs: Costs, cycles: range, case: Case) -> Iterator[tuple[Example, in
         else:
             yield prepared.example_at(place), 1, case
             place += 1
-
-
-def _drawn_again(costs: Costs, mean: Tokens, draws: Draws, completion: float, case: Case) -> Tokens:
-    """DAPO's further draws of a cycle: typically of the mean prompt, at most of the longest one.
-
-    At most all are kept; typically what is trained of them stands in the share of the first draws that is.
-    """
-    config = costs.prepared.config
-    if not isinstance(config, DapoConfig) or not draws.operations:
-        return NOTHING
-    one = mean
-    if case == "most":
-        within_reach = (costs.trained(example, completion, case) for example in _within_reach(costs.prepared, draws))
-        one = max(within_reach, key=lambda cost: cost.prefill)
-    times, groups = draws.operations, draws.completions / config.group_size
-    kept = groups if case == "most" else 0.0
-    return replace(
-        one * groups,
-        prefill=(one.prefill - one.frozen) * times + one.frozen * kept,
-        trained=one.trained * kept,
-        frozen=one.frozen * kept,
-    )
-
-
-def _within_reach(prepared: Prepared, draws: Draws) -> Sequence[Example]:
-    """The examples that may be drawn: a group without a signal gives its place to the next one of the data."""
-    train, config = prepared.data.train, prepared.config
-    reach = ceil(config.cycles * (config.groups_per_cycle + draws.operations))  # type: ignore[attr-defined] # DAPO's
-    return train if reach >= len(train) else [prepared.example_at(place) for place in range(reach)]
-
-
-def total(parts: Iterable[Tokens]) -> Tokens:
-    """The sum."""
-    return reduce(add, parts, NOTHING)

@@ -23,6 +23,7 @@ class Prepared:
         "config",
         "data",
         "evaluation_rewards",
+        "lengths",
         "renderer",
         "rewards",
         "teacher_capability",
@@ -46,6 +47,8 @@ class Prepared:
         self.teacher_capability = teacher_capability or capability
         self.rewards = config.reward_terms()
         self.evaluation_rewards = config.evaluation_terms()
+        # By what is measured, and the example, which the data keep: what a plan has tokenized, and asks for again.
+        self.lengths: dict[tuple[str, int], int] = {}
 
     @property
     def context_tokens(self) -> int:

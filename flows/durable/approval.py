@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
 
-from flows.checks.planned import planned_measurements, planned_operations, planned_sessions
+from flows.checks.planned import planned_measurements, planned_sessions
+from flows.checks.planned_run import most_operations
 from flows.checks.prepared import Prepared
 from flows.config import ApprovalConfig
 from flows.person import ask_person
@@ -18,9 +20,9 @@ async def approve(inputs: Prepared) -> None:
     Raises:
         DeclinedError, NotAnsweredError, Pause: as `flows.person.ask_person`.
     """
-    config = inputs.config
-    operations = planned_operations(inputs.algorithm, config, len(inputs.heldout))
-    await ask_if_large(config.approval, operations, plan_of(inputs))
+    approval = inputs.config.approval
+    if approval.above_operations is not None:
+        await ask_if_large(approval, await asyncio.to_thread(most_operations, inputs), plan_of(inputs))
 
 
 async def ask_if_large(approval: ApprovalConfig, operations: Counter[str], plan: Mapping[str, object]) -> None:

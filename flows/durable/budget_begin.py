@@ -9,8 +9,7 @@ from math import ceil
 from typing import NamedTuple
 
 from flows.checks.planned_cost import Tokens
-from flows.checks.planned_part_tokens import least_needs
-from flows.checks.planned_parts import least_useful
+from flows.checks.planned_part_tokens import least_needs, least_operations
 from flows.checks.prepared import Prepared
 from flows.config import BudgetConfig, ConfigError
 from flows.config.budget import OF_THE_RUN
@@ -62,7 +61,7 @@ def require_sense(inputs: Prepared, *, goes_on: bool) -> None:
 def _least(inputs: Prepared, kind: str, prices: Prices | None) -> tuple[float, str]:
     """The least of what a limit is of that leaves an adapter, and what it is made of."""
     if kind == "operations":
-        operations = least_useful(inputs.algorithm, inputs.config, len(inputs.heldout))
+        operations = least_operations(inputs)
         return operations.total(), _told(operations)
     if kind == "minutes":  # nobody knows how fast the endpoint is
         return 0.0, ""

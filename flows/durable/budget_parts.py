@@ -7,9 +7,11 @@ from collections import Counter
 from math import floor
 from statistics import fmean
 
+from flows.checks.planned import SNAPSHOT
 from flows.checks.planned_cost import Tokens
+from flows.checks.planned_fit import sent_in
 from flows.checks.planned_part_tokens import block_tokens, measurement_tokens
-from flows.checks.planned_parts import SAVE, SNAPSHOT, planned_block, planned_measurement
+from flows.checks.planned_parts import SAVE, planned_block, planned_measurement
 from flows.durable.attempt import Attempt
 from flows.durable.outcome import Block, Row
 from flows.durable.session_scope import POLICY
@@ -25,7 +27,8 @@ async def begin_block(attempt: Attempt, block: Block) -> None:
         BudgetReachedError: it does not.
     """
     await attempt.budget.look_again(attempt.client)
-    needed = planned_block(attempt.inputs.algorithm, attempt.config, block.cycles)
+    sent = await asyncio.to_thread(sent_in, attempt.inputs, block.numbers, measured=False)
+    needed = planned_block(attempt.inputs.algorithm, attempt.config, block.cycles, sent)
     saves = needed.pop(SAVE)
     operations = _still_to_take(attempt, needed, frozen=True)
     if not attempt.budget.counts_more_than_operations:
@@ -43,7 +46,8 @@ async def begin_measurement(attempt: Attempt) -> None:
     Raises:
         BudgetReachedError: it does not.
     """
-    needed = planned_measurement(attempt.inputs.algorithm, attempt.config, len(attempt.inputs.heldout))
+    sent = await asyncio.to_thread(sent_in, attempt.inputs, range(0), measured=False)
+    needed = planned_measurement(attempt.config, sent.heldout)
     operations = _still_to_take(attempt, needed, frozen=False)
     if not attempt.budget.counts_more_than_operations:
         attempt.budget.begin("the measurement", operations)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from flows.checks.planned import planned_operations, planned_sessions
+from flows.checks.planned import planned_sessions
+from flows.checks.planned_run import most_operations
 from flows.checks.prepared import Prepared
 from flows.config.pipeline import PipelineConfig
 from flows.durable.approval import ask_if_large, plan_of
@@ -32,10 +34,9 @@ async def ask_leave(
         return
     if config.skip_unchanged and now["fingerprint"]:
         await skip_if_unchanged(now["fingerprint"])
-    planned = Counter[str]()
-    for one in prepared.values():
-        planned.update(planned_operations(one.algorithm, one.config, len(one.heldout)))
-    await ask_if_large(config.approval, planned, plan_of_stages(prepared))
+    if config.approval.above_operations is not None:
+        planned = await asyncio.to_thread(lambda: sum(map(most_operations, prepared.values()), Counter[str]()))
+        await ask_if_large(config.approval, planned, plan_of_stages(prepared))
 
 
 def plan_of_stages(prepared: Mapping[str, Prepared]) -> dict[str, object]:

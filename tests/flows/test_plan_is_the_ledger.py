@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from statistics import fmean, stdev
@@ -12,9 +13,14 @@ from flow_probes import Taught, metrics, planned, typically
 from tiny_configs import fixed_config, tiny_config
 
 import flows
+from flows.checks.planned_part_tokens import least_operations
+from flows.checks.prepare import prepare
 from gateway.launch import GatewayProcess
 
 MEASURED = {"samples": 2, "max_prompts": 4, "greedy": True}
+
+LONG = "x" * 3000
+"""More than `tiny` has room for."""
 
 # Runs with everything that adds to the plan. In none of them a cycle goes without a step.
 LARGER: dict[str, tuple[str, dict[str, Any]]] = {
@@ -55,6 +61,33 @@ async def test_operations_and_tokens_are_planned_to_the_last_one_with_every_opti
     plan = await planned(summary)
     assert typically(plan.operations) == Counter(summary["operations"])
     assert typically(plan.tokens) == Counter(summary["tokens"])
+
+
+@pytest.mark.parametrize("algorithm", ["sft", "opd", "ppo_critic"])
+async def test_what_does_not_fit_the_context_is_neither_planned_nor_billed_nor_asked_of_a_budget(
+    algorithm: str, taught: Taught, local: GatewayProcess, tmp_path: Path
+) -> None:
+    """Of a batch of one, whole cycles have nothing to send; of what is held out, two in three fit."""
+    for name, count in (("train", 4), ("heldout", 3)):
+        rows = [{"prompt": f"{name} {place}? {LONG * (place == 1)}", "answer": "2"} for place in range(count)]
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+    fields = {
+        "data": {"source": str(tmp_path / "train"), "heldout": str(tmp_path / "heldout")},
+        "cycles": 5,
+        "save_every": 5,
+        "evaluation": MEASURED,
+        **({"batch_size": 1} if algorithm == "sft" else {"groups_per_cycle": 1}),
+    }
+    teacher = (await taught("local"))["state_id"] if algorithm == "opd" else ""
+    config = fixed_config(algorithm, tmp_path / "runs", teacher=teacher, **fields)
+    summary = await flows.FLOWS[algorithm](config)
+    assert 0 < sum(not row["datums"] for row in metrics(summary)) < 5, "some cycles have nothing to send, and some have"
+    plan, billed = await planned(summary), Counter(summary["operations"])
+    assert typically(plan.operations) == billed
+    assert typically(plan.tokens) == Counter(summary["tokens"])
+    client, prepared = await prepare(algorithm, config)
+    await client.aclose()
+    assert least_operations(prepared) <= billed
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,33 @@ def test_without_a_signal_no_step_is_taken_and_one_snapshot_serves_the_whole_run
     assert with_reference["logprobs"] == Span.exactly(2 * 2 * 4)
 
 
+@pytest.mark.parametrize(
+    ("rule", "cycles"),
+    [
+        ({"zero_signal_streak": 1}, 2),
+        ({"zero_signal_streak": 3}, 4),
+        ({"zero_signal_streak": 99}, 11),
+        ({"max_kl": 1.0}, 2),
+        ({"min_mean_completion_tokens": 2.0}, 2),
+        ({"min_gain_per_1000_operations": 0.1}, 8),
+        ({"min_gain_per_1000_operations": 0.1, "zero_signal_streak": 5}, 6),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
+)
+def test_at_least_a_run_ends_with_the_first_block_that_a_rule_may_end_it_after(
+    rule: dict[str, Any], cycles: int, tmp_path: Path
+) -> None:
+    fields: dict[str, Any] = {"save_every": 2, "evaluation": {**MEASURED, "every": 2}}
+    config = tiny_config("grpo", tmp_path, cycles=11, stop=rule, **fields)
+    spans, whole = operation_spans("grpo", config, 4), planned_operations("grpo", config, 4)
+    ended = planned_operations("grpo", tiny_config("grpo", tmp_path, cycles=cycles, **fields), 4)
+    assert {name: span.most for name, span in spans.items()} == whole
+    assert {name: spans[name].least for name in ("save_state", "sample", "export_lora")} == {
+        name: ended[name] for name in ("save_state", "sample", "export_lora")
+    }
+    assert cycle_spans("grpo", config)["sample"].exact, "the mean cycle is one that is gone through"
+
+
 def test_what_is_drawn_again_lies_between_nothing_and_the_caps(tmp_path: Path) -> None:
     config = tiny_config("dapo", tmp_path, cycles=10, kl={"coef": 0.1}, resample={"max_operations": 5, "max_rounds": 3})
     spans = operation_spans("dapo", config, 0)
