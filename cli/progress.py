@@ -17,6 +17,7 @@ from cli.pipeline_lines import gate_told, pipeline_told, stage_begins, stage_don
 from cli.question import Question
 from cli.terminal import sayer
 from tasks.events import Event
+from tasks.lineage import count_tokens, usage_of
 
 
 class RunProgress:
@@ -52,7 +53,7 @@ class RunProgress:
         """Nothing is known yet of the run, or of a pipeline's next one."""
         self._adopted = 0  # cycles that an earlier attempt has trained
         self._done = 0
-        self._tokens = 0
+        self._tokens = 0  # of all cycles, whichever attempt has trained them
         self._began: float | None = None
         self._task: TaskID | None = None
 
@@ -80,7 +81,7 @@ class RunProgress:
         elif event.kind == "session_closed":
             self.sessions.pop(str(facts["session_id"]), None)
         elif event.kind == "block_saved" and not self._done:
-            self._adopt(int(facts["cycle"]) + 1)
+            self._adopt(int(facts["cycle"]) + 1, int(facts["tokens"]))
         elif event.kind in self._shown:
             self._shown[event.kind](facts)
 
@@ -132,7 +133,7 @@ class RunProgress:
         self._answered()
         if self._bar:
             self._bar.start()
-        self.say("Going on")
+        self.say("Going on" if facts["go_on"] else "Declined")
 
     def _answered(self) -> None:
         if self._question is not None:
@@ -154,8 +155,9 @@ class RunProgress:
                 self._stage_told or str(facts["algorithm"]), total=facts["cycles"], facts=""
             )
 
-    def _adopt(self, cycles: int) -> None:
+    def _adopt(self, cycles: int, tokens: int) -> None:
         self._adopted = cycles
+        self._tokens += tokens
         if self._bar and self._task is not None:
             self._bar.update(self._task, completed=cycles)
 
@@ -164,7 +166,7 @@ class RunProgress:
         if self._began is None:
             self._began = now - float(metrics.get("seconds/cycle", 0.0))
         self._done += 1
-        self._tokens += sum(int(metrics.get(f"tokens/{kind}", 0)) for kind in ("prefill", "sampled", "trained"))
+        self._tokens += count_tokens(usage_of(metrics))
         left = (now - self._began) / self._done * (cycles - cycle - 1)
         spent = "" if budget is None else f"  budget {budget:.0%}"
         line = f"{headline(metrics)}  {self._tokens:,} tokens{spent}  ETA {_minutes(left)}"

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from io import StringIO
 from typing import Any, TextIO
 from uuid import UUID
 
@@ -30,6 +31,9 @@ PAUSING_S = 15.0
 ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 PROMPT = "Go on? [y/N] "
 
+ANY_LINE = 10_000
+"""Characters; longer than any line of a question."""
+
 
 class Question:
     """What a run asks. Where there is a terminal the answer is read from it, in a thread: the run must not be held up.
@@ -42,7 +46,7 @@ class Question:
         self._say = say
         self._source = source or sys.stdin
         self._over = threading.Event()
-        say(f"\n{facts['question']}\n")
+        say(f"\n{_as_text(str(facts['question']))}\n")
         if self._can_be_asked():
             say(f"Answer here, or in the Prefect UI: {_page(self._flow_run_id)}")
             # In this context: Prefect's settings, which server it is for one, are in it.
@@ -99,6 +103,16 @@ class Question:
                     return "the run does not wait for an answer any more"
                 time.sleep(LOOK_EVERY_S)
         return None
+
+
+def _as_text(markdown: str) -> str:
+    """The question without its marks, which are for the form in the UI. No line is broken: the terminal does that."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    stream = StringIO()
+    Console(file=stream, width=ANY_LINE, color_system=None).print(Markdown(markdown))
+    return "\n".join(line.rstrip() for line in stream.getvalue().strip("\n").splitlines())
 
 
 def _page(flow_run_id: UUID) -> str:

@@ -95,7 +95,7 @@ async def _wait(run: FlowRun, form: type[Decision], *, key: str, question: str, 
         # Prefect counts a run that was resumed in its process as one attempt more (seen with 3.9.1: server 2, here 1).
         # Sessions are labelled with the attempt: the reaper would take those of this process for an earlier one's.
         run.run_count = (await _read(run.id)).run_count
-    emit("resumed", key=key)
+    emit("resumed", key=key, go_on=decision.go_on)
     return decision
 
 

@@ -41,13 +41,13 @@ class Event:
     train, heldout, folder; session_requested: nothing, from here on something may be billed; session_created:
     session_id; session_opened: session_id, run_id of what is trained; evaluated: when ("before" | "after"), accuracy,
     loss, …; cycle: cycle (0-based), cycles, metrics, budget (the share used of it, None without one); block_saved:
-    cycle, state_id; exported: path, sha256; closing: message, how far a bad end has come; verdict: message, closed, how
-    it came out; session_closed: session_id, after whichever end; finished: the summary.
+    cycle, state_id, tokens (of the block); exported: path, sha256; closing: message, how far a bad end has come;
+    verdict: message, closed, how it came out; session_closed: session_id, after whichever end; finished: the summary.
 
     Of a pipeline — pipeline: name, folder, stages (their names), once its run folder is there; stage: name, algorithm,
     number (from 1), stages (how many), a stage begins or is about to be adopted; stage_done: outcome (of the stage),
     number, stages, adopted (whether it was not run); gate: stage, passed, message, on_fail. Of a run that a person is
-    asked about — paused: key, question, flow_run_id, timeout_s; resumed: key.
+    asked about — paused: key, question, flow_run_id, timeout_s; resumed: key, go_on (the answer).
     """
 
     kind: EventKind

@@ -23,6 +23,7 @@ from flows.durable.run_spec import RunSpec
 from flows.durable.session_scope import POLICY, SessionScope
 from flows.durable.stopwatch import Stopwatch
 from tasks.events import emit
+from tasks.lineage import count_tokens, usage_of
 from tasks.report import Report
 from tasks.reward_range import reward_range
 from tasks.rewards import RewardPool
@@ -173,7 +174,8 @@ class Attempt:
             await self.report.update(self.rows, [one.told for one in self.evaluations])
         # Of one that is adopted all that has been done; writing block after block again, a kill would leave the folder
         # with fewer of them than there are.
-        emit("block_saved", cycle=outcome.cycle, state_id=outcome.state_id)
+        tokens = sum(count_tokens(usage_of(row)) for row in outcome.rows)
+        emit("block_saved", cycle=outcome.cycle, state_id=outcome.state_id, tokens=tokens)
         return outcome
 
     async def adopt_measurement(self, start: Start, outcome: EvaluationOutcome | None) -> None:

@@ -20,7 +20,7 @@ EVENTS = [
     Event(
         "cycle", {"cycle": 0, "cycles": 2, "metrics": {"reward_mean": 0.5, "tokens/sampled": 700, "seconds/cycle": 60}}
     ),
-    Event("block_saved", {"cycle": 0, "state_id": "st_a"}),
+    Event("block_saved", {"cycle": 0, "state_id": "st_a", "tokens": 700}),
     Event(
         "cycle", {"cycle": 1, "cycles": 2, "metrics": {"reward_mean": 0.9, "tokens/sampled": 800, "seconds/cycle": 60}}
     ),
@@ -98,10 +98,30 @@ def test_what_is_left_of_an_earlier_attempt_is_told_and_is_none_of_this_ones_doi
 
 def test_cycles_that_an_earlier_attempt_has_trained_are_told_once_where_training_goes_on() -> None:
     text, _ = told(
-        *(Event("block_saved", {"cycle": cycle, "state_id": "st_a"}) for cycle in (0, 1)),
+        *(Event("block_saved", {"cycle": cycle, "state_id": "st_a", "tokens": 400}) for cycle in (0, 1)),
         Event("session_opened", {"session_id": "ses_a", "run_id": "run_a"}),
+        Event("cycle", {"cycle": 2, "cycles": 3, "metrics": {"reward_mean": 0.5, "tokens/sampled": 700}}),
     )
-    assert text == "Session ses_a, run run_a, going on after cycle 2\n"
+    assert text == (
+        "Session ses_a, run run_a, going on after cycle 2\ncycle 3/3  reward 0.500  1,500 tokens  ETA 0:00\n"
+    )
+
+
+@pytest.mark.parametrize(("go_on", "word"), [(True, "Going on"), (False, "Declined")])
+def test_a_question_has_no_marks_in_the_terminal_and_what_was_answered_is_said(
+    go_on: bool, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    question = f"**budget.max_cost is reached.** Nothing is billed.\n\n- about `4` more {'x' * 300}\n- go?\n"
+    flow_run_id = "6f1c2a9e-0000-4000-8000-000000000000"
+    text, _ = told(
+        Event("paused", {"question": question, "flow_run_id": flow_run_id, "timeout_s": 3600}),
+        Event("resumed", {"go_on": go_on}),
+    )
+    assert text.startswith(
+        f"\nbudget.max_cost is reached. Nothing is billed.\n\n • about 4 more {'x' * 300}\n • go?\n\nWaiting up to 1 h"
+    )
+    assert text.endswith(f"\n{word}\n")
 
 
 def test_a_warning_of_the_flow_is_told_while_it_runs_on_a_terminal_too() -> None:
