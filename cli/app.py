@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import NoReturn
 
-from cyclopts import App, CycloptsError, MissingArgumentError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 from cli.failures import INTERRUPTED, USER_MISTAKE, CommandFailedError, is_user_mistake, of_the_disk
 
@@ -73,7 +73,7 @@ def run_command(arguments: Sequence[str]) -> int:
     try:
         return int(app(arguments, exit_on_error=False, print_error=False) or 0)
     except CycloptsError as error:
-        return _say(f"{_told(error)}\nSee: whitney --help", USER_MISTAKE)
+        return _say(f"{_told(error)}\nSee: {_command(error)} --help", USER_MISTAKE)
     except KeyboardInterrupt as error:  # its words, if it has any, say how to go on
         return _say("\n".join(["interrupted", *map(str, error.args)]), INTERRUPTED)
     except BrokenPipeError:  # `whitney doctor | head`
@@ -90,9 +90,11 @@ def run_command(arguments: Sequence[str]) -> int:
 def _told(error: CycloptsError) -> str:
     """A mistake in a command line. `serve` has a pydantic model for its flags, whose own words are for programmers."""
     if isinstance(error, MissingArgumentError) and error.argument is not None and error.argument.required:
-        command = " ".join(("whitney", *(error.command_chain or ())))
+        command = _command(error)
         name = error.argument.name.removeprefix("--").upper()
         return f"{name} is missing: {command} {name}; `{command} --help` says what it is"
+    if isinstance(error, UnusedCliTokensError):
+        return f"{' '.join(error.unused_tokens or ())}: more than `{_command(error)}` takes"
     if error.__cause__ is None:
         return str(error)
     from pydantic import ValidationError
@@ -100,6 +102,11 @@ def _told(error: CycloptsError) -> str:
     from gateway.options import flag_mistakes
 
     return flag_mistakes(error.__cause__) if isinstance(error.__cause__, ValidationError) else str(error)
+
+
+def _command(error: CycloptsError) -> str:
+    """Whose help explains it: that of the command, where one was found."""
+    return " ".join(("whitney", *(error.command_chain or ())))
 
 
 def _say(message: str, status: int) -> int:

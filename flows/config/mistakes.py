@@ -29,10 +29,24 @@ def _explain(model: type[BaseModel], issue: dict[str, Any], table: Any) -> str:
         return f"unknown field {path!r}: {did_you_mean(str(issue['loc'][-1]), known)}known: {', '.join(sorted(known))}"
     if issue["type"] == "missing":  # its input is the whole table, which would only hide the field's name
         return f"{path} is missing: {_description(model, issue['loc'])}"
-    value = repr(issue["input"])
-    shown = value if len(value) <= 80 else value[:77] + "…"
     said = issue["msg"].removeprefix("Value error, ")
-    return f"{path} = {shown}: {said[0].lower()}{said[1:]}"
+    said = f"{said[0].lower()}{said[1:]}"
+    if isinstance(issue["input"], dict) and issue["type"] == "value_error":
+        return _of_a_table(path, issue["input"], said)
+    return f"{path} = {_shown(issue['input'])}: {said}"
+
+
+def _of_a_table(path: str, table: dict[str, Any], said: str) -> str:
+    """What is wrong with two fields of a table together: it begins with the name of one, whose value is to be seen."""
+    field, _, rest = said.partition(" ")
+    if field not in table:
+        return f"{path}: {said}"
+    return f"{path}.{said}" if rest.startswith("= ") else f"{path}.{field} = {_shown(table[field])}: {rest}"
+
+
+def _shown(value: object) -> str:
+    told = repr(value)
+    return told if len(told) <= 80 else told[:77] + "…"
 
 
 def _path(loc: Iterable[str | int], table: Any) -> str:

@@ -33,6 +33,7 @@ def test_help_loads_neither_prefect_nor_torch() -> None:
         (["run"], "CONFIG is missing: whitney run CONFIG"),
         (["run", "x.toml", "--name"], "--name requires an argument"),
         (["run", "x.toml", "--sett", "a=1"], "--sett"),
+        (["run", "a", "b"], "whitney: b: more than `whitney run` takes\nSee: whitney run --help\n"),
         (["run", "no-such.toml"], "no-such.toml: no such file"),
         (["init", "gpro"], "unknown algorithm 'gpro': did you mean 'grpo'? known: cispo, custom, "),
         (["serve", "--port", "70000"], "--port 70000: Input should be less than or equal to 65535"),

@@ -64,6 +64,11 @@ def test_every_mistake_is_listed_at_once(tmp_path: Path) -> None:
         ({"algorithm": "custom"}, 'build_loss is missing: "module:function"'),
         ({"algorithm": "grpo", "lora": {"rnk": 2}}, "unknown field 'lora.rnk': did you mean 'rank'? known: "),
         ({"algorithm": "grpo", "rewards": [{"fn": "exact"}]}, "unknown field 'rewards[0].fn'"),
+        ({"algorithm": "sft", "budget": {"max_cost": 3}}, ": budget.max_cost = 3: needs prices: name a price file"),
+        (
+            {"algorithm": "sft", "model": {"initial_optimizer": True}},
+            ": model.initial_optimizer = true: only a saved state",
+        ),
         ({"algorithm": "grpo", "name": "../escape"}, "name = '../escape'"),
     ],
 )
