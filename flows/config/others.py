@@ -12,7 +12,7 @@ from algorithms import Aggregation, Algorithm, require_advertised_loss
 from flows.config.base import FlowConfig, RolloutConfig, SampledConfig
 from flows.config.options import TeacherConfig
 from flows.config.sections import ConfigError, EvaluationConfig, NonNegative, PositiveInt, RewardConfig
-from flows.config.user_function import load_build_loss
+from flows.config.user_function import load_build_loss, require_group
 from tasks.examples import Example, require_answers
 from tasks.ttt_prompts import IMPROVE_TEMPLATE, check_improve_template
 from whitney.types.operation import LossFunction
@@ -97,10 +97,10 @@ class CustomConfig(SampledConfig):
     )
 
     def check(self) -> None:
-        """The loss is one the provider has, and the function is there."""
+        """The loss is one the provider has; the function is there, and has groups that are large enough for it."""
         super().check()
         require_advertised_loss(self.model.provider, self.loss_function)
-        load_build_loss(self.build_loss)
+        require_group(load_build_loss(self.build_loss), self.group_size)
 
     def needs(self, row: Algorithm) -> Algorithm:
         """Gradient weights, which cross_entropy is mostly asked for with, are right under a plain sum only."""

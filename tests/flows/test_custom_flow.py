@@ -193,6 +193,16 @@ async def test_a_function_that_cannot_be_called_is_refused_before_anything(
     assert not list(tmp_path.iterdir())
 
 
+async def test_a_group_too_small_for_the_advantages_of_this_projects_own_loss_is_refused_before_it_is_drawn(
+    local: GatewayProcess, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"group_size = 1: build_loss is that of algorithms\.grpo, .*; take 2 or more"
+    ):
+        await flows.custom(tiny_config("custom", tmp_path, build_loss="algorithms:build_loss", group_size=1))
+    assert not list(tmp_path.iterdir())
+
+
 def test_groups_that_ask_for_different_loss_configs_are_an_error_and_equal_ones_are_joined() -> None:
     one = {"data": ["a"], "loss_function": "ppo", "loss_config": {"clip_low_threshold": 0.8}}
     assert join([one, {**one, "data": ["b"]}], "ppo").data == ["a", "b"]
