@@ -5,6 +5,9 @@ from __future__ import annotations
 from prefect import State
 from prefect.states import Cancelled, Completed, Failed
 
+from flows.amounts import amount_told
+from flows.config.budget import KINDS
+
 SKIPPED = "Skipped"
 """Name of the state of a run that was not needed."""
 
@@ -45,12 +48,20 @@ class BudgetReachedError(EarlyEnd):
         used: what is used of it.
         needed: what would be needed beyond that, with what the run needs to end.
         what: what was about to be begun or posted.
+        ends: whether that is what ends the run, so that nothing more comes after it.
+        currency: of a limit on money.
     """
 
-    def __init__(self, path: str, *, limit: float, used: float, needed: float, what: str) -> None:
-        comes = f"{what} may need {_told(needed)} more, its end included" if needed else f"{what} was to come next"
-        super().__init__(f"{path} = {limit:,.10g}: {_told(used)} used; {comes}")
-        self.path, self.limit, self.used, self.needed = path, limit, used, needed
+    def __init__(
+        self, path: str, *, limit: float, used: float, needed: float, what: str, ends: bool = False, currency: str = ""
+    ) -> None:
+        self.path, self.limit, self.used, self.needed, self.ends = path, limit, used, needed, ends
+        self._currency = currency
+        comes = f"{what} was to come next"
+        if needed:
+            more = f"{self.told(needed)} more"
+            comes = f"{what} needs {more}" if ends else f"{what} may need {more}, its end included"
+        super().__init__(f"{path} = {self.told(limit)}: {self.told(used)} used; {comes}")
 
     @property
     def account(self) -> str:
@@ -62,15 +73,20 @@ class BudgetReachedError(EarlyEnd):
         """The limit's own name."""
         return self.path.rpartition(".")[2]
 
+    def told(self, amount: float) -> str:
+        """An amount of what is limited, in words."""
+        return amount_told(KINDS[self.field], amount, self._currency)
+
     @property
     def state(self) -> State[None]:
         """Cancelled, with the limit and what is used of it."""
         return Cancelled(message=str(self))
 
 
-class NothingSavedError(EarlyEnd):
-    """The budget has ended the first block: there is no adapter, which is what a run is for. So it is Failed: whoever
-    waits for an adapter goes on with none, and is alerted. A Retry with a higher limit goes on."""
+class NoAdapterError(EarlyEnd):
+    """The budget has ended the first block, or left nothing for the export: there is no adapter, which is what a run is
+    for. So it is Failed: whoever waits for an adapter goes on with none, and is alerted. A Retry with a higher limit
+    goes on."""
 
     @property
     def state(self) -> State[None]:
@@ -85,8 +101,3 @@ class SkippedError(EarlyEnd):
     def state(self) -> State[None]:
         """Completed, named "Skipped", with the reason."""
         return Completed(name=SKIPPED, message=str(self))
-
-
-def _told(amount: float) -> str:
-    """Whole numbers to the last digit; of money and minutes what people read."""
-    return f"{amount:,.10g}" if float(amount).is_integer() else f"{amount:,.4g}"

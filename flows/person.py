@@ -1,13 +1,16 @@
 """A person's word in the middle of a flow: asked once, in the Resume form of the Prefect UI, and remembered.
 
 A run of a deployment is suspended: its process ends, and Resume starts another one. Any other run, and a flow below
-another, waits in its process. A yes is a label of the flow run, so that a Retry does not ask again. A no is not kept:
-whoever presses Retry after it is asked once more.
+another, waits in its process. A yes is a label of the flow run, so that a Retry does not ask again; of a form that asks
+for more than the word, whoever asks keeps the answer. A no is not kept: whoever presses Retry is asked once more.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, TypeVar
 from uuid import UUID
 
 from prefect.artifacts import MarkdownArtifact
@@ -17,7 +20,7 @@ from prefect.context import FlowRunContext
 from prefect.flow_runs import apause_flow_run, asuspend_flow_run
 from prefect.input import RunInput
 from prefect.logging import get_run_logger
-from pydantic import Field
+from pydantic import Field, create_model
 
 from flows.early_end import DeclinedError
 from tasks.events import emit
@@ -45,19 +48,40 @@ class Decision(RunInput):
     go_on: bool = Field(True, description="Switch it off to decline: the run then ends here, as Cancelled.")
 
 
-async def ask_person(
-    key: str, question: str, *, why: str, timeout_s: float, form: type[Decision] = Decision, **suggested: object
-) -> Decision | None:
-    """Wait until a person says to go on; at once, with None, if one has said so before. What they have said.
+Form = TypeVar("Form", bound=Decision)
+
+
+async def ask_person(key: str, question: str, *, why: str, timeout_s: float) -> None:
+    """Wait until a person says to go on; at once where one has said so before.
+
+    Args:
+        key: names the question within the flow run: one key is asked once, whatever is retried.
+        question, why, timeout_s: as `answer_of`.
+
+    Raises:
+        DeclinedError, NotAnsweredError, Pause: as `answer_of`.
+    """
+    flow_run_id = _current().id
+    if (await _read(flow_run_id)).labels.get(DECISION + key) == GO_ON:
+        return
+    await answer_of(key, question, Decision, why=why, timeout_s=timeout_s)
+    async with get_client() as api:
+        await api.update_flow_run_labels(flow_run_id, {DECISION + key: GO_ON})
+
+
+async def answer_of(
+    key: str, question: str, form: type[Form], *, why: str, timeout_s: float, **suggested: object
+) -> Form:
+    """Wait until a person says to go on; what they have said, which is for the caller to keep.
 
     What must not be held while somebody thinks — a session, a slot, a lock — is not to be held here.
 
     Args:
-        key: names the question within the flow run: one key is asked once, whatever is retried.
+        key: names the question within the attempt.
         question: markdown, shown above the form, and kept as an artifact of the flow run.
+        form: what is asked for beside the word. The Prefect server refuses what is not as its fields have it.
         why: the same in a line, for the log.
         timeout_s: seconds to wait.
-        form: what is asked for beside the word.
         suggested: what stands in the form's other fields.
 
     Raises:
@@ -65,22 +89,31 @@ async def ask_person(
         NotAnsweredError: nobody answered; a suspended run is failed by the Prefect server itself.
         Pause: Prefect's own; the run is suspended, and this process ends.
     """
-    context = FlowRunContext.get()
-    if context is None or context.flow_run is None:
-        raise RuntimeError("a person can only be asked from within a flow run")
-    flow_run_id = context.flow_run.id
-    if (await _read(flow_run_id)).labels.get(DECISION + key) == GO_ON:
-        return None
-    asked = form.with_initial_data(description=question, **suggested)
-    decision = await _wait(context.flow_run, asked, key=key, question=question, why=why, timeout_s=timeout_s)
+    asked = _filled_in(form, suggested).with_initial_data(description=question)
+    decision = await _wait(_current(), asked, key=key, question=question, why=why, timeout_s=timeout_s)
     if not decision.go_on:
         raise DeclinedError(f"declined by a person ({key})")
-    async with get_client() as api:
-        await api.update_flow_run_labels(flow_run_id, {DECISION + key: GO_ON})
     return decision
 
 
-async def _wait(run: FlowRun, form: type[Decision], *, key: str, question: str, why: str, timeout_s: float) -> Decision:
+def _filled_in(form: type[Form], suggested: Mapping[str, object]) -> type[Form]:
+    """The form with defaults of its own. Prefect's `with_initial_data` drops what else the fields say, bounds too."""
+    fields: dict[str, Any] = {}
+    for name, value in suggested.items():
+        field = copy(form.model_fields[name])
+        field.default = value
+        fields[name] = (field.annotation, field)
+    return create_model(form.__name__, __base__=form, **fields)
+
+
+def _current() -> FlowRun:
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        raise RuntimeError("a person can only be asked from within a flow run")
+    return context.flow_run
+
+
+async def _wait(run: FlowRun, form: type[Form], *, key: str, question: str, why: str, timeout_s: float) -> Form:
     emit("paused", key=key, question=question, flow_run_id=str(run.id), timeout_s=timeout_s)
     # Prefect knows a pause by its key, also after a Retry that was forced, as the UI's is: each attempt has its own. A
     # run that was suspended and resumed is the same attempt still.
@@ -121,7 +154,7 @@ async def _tell(key: str, question: str, why: str, timeout_s: float) -> None:
     await MarkdownArtifact(key=artifact_key(f"question-{key}"), description=description, markdown=question).acreate()
 
 
-async def _wait_here(form: type[Decision], key: str, timeout_s: float) -> Decision:
+async def _wait_here(form: type[Form], key: str, timeout_s: float) -> Form:
     patience = _whole(timeout_s) + OVERTIME_S
     try:
         async with asyncio.timeout(timeout_s):

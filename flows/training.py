@@ -12,7 +12,7 @@ from prefect.logging import get_run_logger
 from flows.config import FlowConfig
 from flows.durable.attempt import Attempt
 from flows.durable.begin import begin_attempt
-from flows.durable.budget_stop import revoke_earlier_export, stop_at_last_block
+from flows.durable.budget_stop import end_without_export, revoke_earlier_export, stop_at_last_block
 from flows.durable.finish import finish
 from flows.durable.lineage import require_taken_at
 from flows.durable.outcome import Block, BlockOutcome, Start
@@ -43,7 +43,8 @@ async def train(
 
     Raises:
         ValueError: the configuration cannot run here; nothing has been allocated.
-        NothingSavedError: the budget has ended the first block; the flow run is Failed, with how to go on.
+        NoAdapterError: the budget has ended the first block, or leaves no export; the flow run is Failed, with how to
+            go on.
         WhitneyError: an operation failed or Whitney cannot be reached; runs are cancelled, the session is closed.
     """
     with sigterm_is_heard():
@@ -53,7 +54,10 @@ async def train(
             except CancelledRun as ended:
                 start = await stop_at_last_block(attempt, ended)
             await revoke_earlier_export(start)
-            adapter = await export(attempt, start)
+            try:
+                adapter = await export(attempt, start)
+            except CancelledRun as ended:
+                await end_without_export(attempt, ended)
             require_taken_at(start, adapter)
             return await finish(attempt, adapter)
 

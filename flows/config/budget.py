@@ -8,9 +8,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows.config.sections import PositiveInt, Section
+from flows.config.sections import Section
 
-Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Upper bounds as everywhere: far beyond any use. Tokens are counted by the billion, so theirs is beyond `PositiveInt`.
+Count = Annotated[int, Field(ge=1, le=10**15)]
+Amount = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 ProjectName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
 
 OF_THE_RUN = {
@@ -22,22 +24,26 @@ OF_THE_RUN = {
 """Limits of a run over all its attempts, each with what it is a limit of."""
 OF_THE_MONTH = {"max_operations_per_month": "operations", "max_cost_per_month": "cost"}
 """Limits of all runs of a project in a calendar month."""
+KINDS = OF_THE_RUN | OF_THE_MONTH
+"""Every limit, with what it is a limit of."""
 
 
 class BudgetConfig(Section):
     """What a run may be billed for, all attempts together. Asked before every operation; off by default."""
 
-    max_operations: PositiveInt | None = Field(
+    max_operations: Count | None = Field(
         None, description="Whitney operations of every kind, those that end the run included."
     )
-    max_tokens: PositiveInt | None = Field(
+    max_tokens: Count | None = Field(
         None,
         description="Tokens prefilled, sampled and trained. Before it is posted, an operation counts with all that it "
         "may be billed for (num_samples × max_tokens); after it, with what it was.",
     )
     max_cost: Amount | None = Field(None, description="Money by the price file, in its currency.")
     max_minutes: Amount | None = Field(
-        None, description="Minutes at work. An operation that is posted runs to its end."
+        None,
+        description="Minutes at work; not those in which a person is asked. An operation that is posted runs to its "
+        "end.",
     )
     warn_at: Annotated[float, Field(gt=0, le=1)] = Field(
         0.8, description="Share of a limit at which there is a warning, once."
@@ -54,7 +60,7 @@ class BudgetConfig(Section):
     project: ProjectName | None = Field(
         None, description="Project whose runs share the limits by month; a label of their sessions."
     )
-    max_operations_per_month: PositiveInt | None = Field(
+    max_operations_per_month: Count | None = Field(
         None,
         description="Operations of all the project's sessions that began in this calendar month (UTC), as the endpoint "
         "counts them; asked for anew at each block.",
@@ -78,7 +84,7 @@ class BudgetConfig(Section):
     @property
     def is_set(self) -> bool:
         """Whether there is anything to count."""
-        return bool(self.limits(OF_THE_RUN | OF_THE_MONTH))
+        return bool(self.limits(KINDS))
 
     @property
     def timeout_s(self) -> float:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from flows.amounts import amount_told
 from flows.config import BudgetConfig
-from flows.config.budget import OF_THE_MONTH
+from flows.config.budget import KINDS, OF_THE_MONTH
 from flows.early_end import BudgetReachedError
 from tasks.prices import Prices
 from whitney.types import RunUsage, Usage
@@ -34,13 +35,13 @@ class Account:
     __slots__ = (
         "_kinds",
         "_operations",
-        "_prices",
         "_seconds",
         "_tokens",
         "config",
         "limits",
         "name",
         "owner",
+        "prices",
         "reached",
     )
 
@@ -60,7 +61,7 @@ class Account:
         self.config = config
         self.limits = config.limits(kinds)
         self._kinds = kinds
-        self._prices = prices
+        self.prices = prices
         self._seconds = seconds
         self.reached: BudgetReachedError | None = None
         self.restart(spent)
@@ -92,9 +93,25 @@ class Account:
             after = used + more / 60 if kind == "minutes" else self._amount(kind, Counter(operations), tokens, more)
             # Time cannot be kept in reserve: a run whose minutes are over ends.
             if after > limit * (1 + NOISE) or (kind == "minutes" and used >= limit):
-                path = f"{self.name}.{field}"
-                self.reached = BudgetReachedError(path, limit=limit, used=used, needed=after - used, what=what)
+                self.reached = BudgetReachedError(
+                    f"{self.name}.{field}",
+                    limit=limit,
+                    used=used,
+                    needed=after - used,
+                    what=what,
+                    ends=ends,
+                    currency=self.currency,
+                )
                 raise self.reached
+
+    def after(self, field: str, operations: Mapping[str, int], tokens: Usage, seconds: float) -> float:
+        """What would be used of a limit after so much more."""
+        more = 0.0 if self.of_the_month else seconds
+        return self._amount(self._kinds[field], Counter(operations), tokens, more)
+
+    def has(self, reached: BudgetReachedError) -> bool:
+        """Whether it is a limit of this account's. A run's own and its project's month go by one name."""
+        return reached.account == self.name and reached.field in self._kinds
 
     def add(self, kind: str, most: Usage) -> None:
         """An operation is about to be posted, which may be billed for so much."""
@@ -102,12 +119,22 @@ class Account:
         self._tokens.update({name: getattr(most, f"{name}_tokens") for name in TOKENS})
 
     def settle(self, most: Usage, billed: Usage) -> None:
-        """One has ended: what it was billed for stands in place of what it might have been."""
-        self._tokens.update({n: getattr(billed, f"{n}_tokens") - getattr(most, f"{n}_tokens") for n in TOKENS})
+        """One has ended: what it was billed for stands in place of what it might have been, as far as that is said."""
+        said = [name for name in TOKENS if f"{name}_tokens" in billed.model_fields_set]
+        self._tokens.update({n: getattr(billed, f"{n}_tokens") - getattr(most, f"{n}_tokens") for n in said})
 
     def used(self, field: str) -> float:
         """What is used of a limit."""
         return self._amount(self._kinds[field], Counter(), FREE)
+
+    @property
+    def currency(self) -> str:
+        """Of its limits on money; "" where it has none."""
+        return self.prices.currency if self.prices else ""
+
+    def in_words(self, field: str, amount: float) -> str:
+        """An amount of what is limited."""
+        return amount_told(KINDS[field], amount, self.currency)
 
     def told(self) -> dict[str, dict[str, Any]]:
         """Every limit and what is used of it, for the summary."""
@@ -129,9 +156,9 @@ class Account:
         if kind == "operations":
             return self._operations.total() + operations.total()
         if kind == "minutes":
-            return self._seconds() / 60
+            return (self._seconds() + seconds) / 60
         total: dict[str, int] = {name: self._tokens[name] + getattr(tokens, f"{name}_tokens") for name in TOKENS}
         if kind == "tokens":
             return sum(total.values())
-        assert self._prices is not None  # the configuration has it so
-        return self._prices.cost(self._operations + operations, total, self._seconds() + seconds)
+        assert self.prices is not None  # the configuration has it so
+        return self.prices.cost(self._operations + operations, total, self._seconds() + seconds)

@@ -16,7 +16,8 @@ from flows.checks.prepared import Prepared
 from flows.config import FlowConfig
 from flows.durable.approval import approve
 from flows.durable.attempt import Attempt
-from flows.durable.budget_begin import open_budget, project_of_pipeline, require_sense
+from flows.durable.budget_begin import require_month, require_sense
+from flows.durable.budget_open import open_budget, project_of_pipeline
 from flows.durable.budget_pause import read_answer
 from flows.durable.children import end_cancelling_children
 from flows.durable.earlier import take_over
@@ -51,9 +52,10 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         slots = Slots(config.session_limit, planned_sessions(config), flow_run_id=flow_run.id)
         await slots.require()
         require_sense(inputs, goes_on=goes_on)
+        await require_month(inputs, client, flow_run.id, goes_on=goes_on)
         if flow_run.parent_flow_run_id is None:
             await approve(inputs)
-        may_ask = await read_answer(flow_run.id) if config.budget.on_exceed == "pause" else True
+        may_ask = await read_answer(flow_run.id, config.budget) if goes_on else True
         # Only now: whoever was asked in this process is in another attempt than before.
         scope = SessionScope(
             client, slots, flow_run_id=flow_run.id, root_id=flow_run.root_flow_run_id, attempt=flow_run.run_count

@@ -12,6 +12,7 @@ from typing import Any
 
 from flows.durable.account import FREE, Account
 from flows.durable.budget_month import look_again
+from flows.durable.most_usage import most_usage
 from flows.durable.telling import warn
 from flows.early_end import BudgetReachedError
 from whitney.client import WhitneyClient
@@ -70,11 +71,7 @@ class Budget:
         if self.reached is not None and not (closes and kind == EXPORT):
             raise self.reached
         most = most_usage(kind, payload)
-        if closes:
-            for account in self._accounts:
-                account.require({kind: 1}, most, kind, ends=True)
-        else:
-            self._require({kind: 1}, most, kind)
+        self._require({kind: 1}, most, "the export" if kind == EXPORT else kind, ends=closes)
         self._reserve[kind] -= closes
         self._touched = True
         for account in self._accounts:
@@ -104,7 +101,7 @@ class Budget:
 
     def account_of(self, reached: BudgetReachedError) -> Account:
         """Whose limit it is."""
-        return next(one for one in self._accounts if one.name == reached.account)
+        return next(one for one in self._accounts if one.has(reached))
 
     def reopen(self, more: float) -> None:
         """Let operations through again, with so much more of the limit that was reached; 0: without it."""
@@ -130,13 +127,16 @@ class Budget:
         used = {path: row for one in self._accounts for path, row in one.told().items()}
         return {"used": used, "reached": self.reached.path if self.reached else None}
 
-    def _require(self, operations: Mapping[str, int], most: Usage, what: str, seconds: float = 0.0) -> None:
-        """So much, and what is kept in reserve."""
-        if self.reached is not None:
+    def _require(
+        self, operations: Mapping[str, int], most: Usage, what: str, seconds: float = 0.0, *, ends: bool = False
+    ) -> None:
+        """So much, and what is kept in reserve: for what `ends` a block or the run, and is of it."""
+        if self.reached is not None and not ends:
             raise self.reached
+        needed = Counter(operations) if ends else Counter(operations) + self._reserve
         try:
             for account in self._accounts:
-                account.require(Counter(operations) + self._reserve, most, what, seconds=seconds)
+                account.require(needed, most, what, seconds=seconds, ends=ends)
         except BudgetReachedError as reached:
             self.reached = reached
             raise
@@ -146,26 +146,11 @@ class Budget:
             path = f"{account.name}.{field}"
             if share >= account.config.warn_at and path not in self._warned:
                 self._warned.add(path)
-                warn(f"{share:.0%} of {path} = {account.limits[field]:,.10g} is used ({account.used(field):,.10g})")
+                limit, used = account.limits[field], account.used(field)
+                warn(
+                    f"{share:.0%} of {path} = {account.in_words(field, limit)} is used "
+                    f"({account.in_words(field, used)})"
+                )
 
     def _shares(self) -> list[tuple[Account, str, float]]:
         return [(one, field, one.used(field) / limit) for one in self._accounts for field, limit in one.limits.items()]
-
-
-def most_usage(kind: str, payload: Mapping[str, Any]) -> Usage:
-    """The most that an operation may be billed for, in tokens, from what is posted.
-
-    A payload of a user's own that is not as the wire has it counts nothing: the endpoint refuses it unbilled.
-    """
-    try:
-        if kind == "sample":
-            drawn = payload.get("num_samples", 1) * payload["sampling_params"]["max_tokens"]
-            return Usage(prefill_tokens=len(payload["prompt"]["token_ids"]), sampled_tokens=drawn)
-        if kind == "logprobs":
-            return Usage(prefill_tokens=len(payload["input"]["token_ids"]))
-        if kind in ("forward", "forward_backward"):
-            tokens = sum(len(datum["input"]["token_ids"]) for datum in payload["data"])
-            return Usage(**{"prefill_tokens" if kind == "forward" else "trained_tokens": tokens})
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return FREE
-    return FREE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -10,10 +10,20 @@ import orjson
 from prefect.client.orchestration import get_client
 
 RAISED = "whitney.budget.raised."
-"""Begins the label of a limit that a person has raised; by how much, 0 where it is lifted."""
+"""Begins the label of a limit that a person has raised: see `Raised`."""
 
 ASKED = "whitney.budget.asked"
 """Label of a run that was suspended with a question: the question, for the process that Resume starts."""
+
+
+class Raised(NamedTuple):
+    """By how much a limit was raised, 0 where it is lifted.
+
+    Of the limit that the configuration then had. Whoever sets another one means that, and nothing beside it.
+    """
+
+    configured: float
+    more: float
 
 
 class Asked(NamedTuple):
@@ -25,18 +35,25 @@ class Asked(NamedTuple):
     timeout_s: float
     text: str
 
+    @property
+    def field(self) -> str:
+        """The limit's own name."""
+        return self.path.rpartition(".")[2]
 
-async def raised(flow_run_id: str, fields: Iterable[str]) -> Iterator[tuple[str, float]]:
-    """The limits that were raised, each with by how much."""
+
+async def raised(flow_run_id: str, configured: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Those of the limits that are configured which were raised, each with by how much."""
     labels = await _labels(flow_run_id)
-    return iter([(field, float(str(labels[RAISED + field]))) for field in fields if RAISED + field in labels])
+    found = ((field, _raised(labels.get(RAISED + field))) for field in configured)
+    return iter([(field, one.more) for field, one in found if one and one.configured == configured[field]])
 
 
-async def note_raised(flow_run_id: str, field: str, more: float) -> None:
+async def note_raised(flow_run_id: str, field: str, configured: float, more: float) -> None:
     """Keep what was said: a Retry does not ask again."""
-    before = dict(await raised(flow_run_id, [field])).get(field, 0.0)
+    before = dict(await raised(flow_run_id, {field: configured})).get(field, 0.0)
+    label = Raised(configured, before + more if more else 0.0)
     async with get_client() as api:
-        await api.update_flow_run_labels(UUID(flow_run_id), {RAISED + field: before + more if more else 0.0})
+        await api.update_flow_run_labels(UUID(flow_run_id), {RAISED + field: orjson.dumps(list(label)).decode()})
 
 
 async def asked(flow_run_id: str) -> Asked | None:
@@ -50,6 +67,10 @@ async def note_asked(flow_run_id: str, question: Asked | None) -> None:
     async with get_client() as api:
         label = orjson.dumps(list(question)).decode() if question else ""
         await api.update_flow_run_labels(UUID(flow_run_id), {ASKED: label})
+
+
+def _raised(label: object) -> Raised | None:
+    return Raised(*orjson.loads(label)) if isinstance(label, str) else None
 
 
 async def _labels(flow_run_id: str) -> dict[str, object]:

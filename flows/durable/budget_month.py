@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from flows.config import BudgetConfig, ConfigError
 from flows.config.budget import OF_THE_MONTH
 from flows.durable.account import Account
+from flows.durable.billed import billed
 from flows.durable.budget_labels import raised
-from tasks.lineage import summed
 from tasks.prices import read_prices
 from whitney.client import WhitneyClient
 from whitney.labels import PROJECT
-from whitney.types import RunUsage
+from whitney.types import RunUsage, Session
 
 
 async def open_month(name: str, flow_run_id: str, config: BudgetConfig, client: WhitneyClient) -> Account | None:
@@ -45,17 +45,20 @@ async def spent_this_month(client: WhitneyClient, project: str) -> RunUsage:
     """What a project's sessions that began in this calendar month (UTC) were billed for.
 
     Raises:
-        ConfigError: the endpoint does not say when a session began.
+        ConfigError: the endpoint does not say when a session began, or what was billed for it.
         WhitneyError: it cannot be asked.
     """
     month = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    usages = []
-    for session in await client.list_sessions(label=(PROJECT, project)):
-        if session.created_at is None:
-            raise ConfigError(
-                "budget: limits by month need an endpoint that says when a session began (created_at), and this one "
-                f"does not: leave {' and '.join(OF_THE_MONTH)} out"
-            )
-        if datetime.fromisoformat(session.created_at) >= month:
-            usages += [run.usage for run in session.runs]
-    return summed(usages)
+    sessions = await client.list_sessions(label=(PROJECT, project))
+    return billed(session for session in sessions if _began(session) >= month)
+
+
+def _began(session: Session) -> datetime:
+    try:
+        began = datetime.fromisoformat(session.created_at or "")
+    except ValueError as error:
+        raise ConfigError(
+            "budget: limits by month need an endpoint that says when a session began (created_at, ISO 8601), and this "
+            f"one says {session.created_at!r} of {session.session_id}: leave {' and '.join(OF_THE_MONTH)} out"
+        ) from error
+    return began if began.tzinfo else began.replace(tzinfo=UTC)

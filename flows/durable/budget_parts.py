@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from math import floor
-from statistics import fmean
 
 from flows.checks.planned import SNAPSHOT
 from flows.checks.planned_cost import Tokens
@@ -13,7 +12,8 @@ from flows.checks.planned_fit import sent_in
 from flows.checks.planned_part_tokens import block_tokens, measurement_tokens
 from flows.checks.planned_parts import SAVE, planned_block, planned_measurement
 from flows.durable.attempt import Attempt
-from flows.durable.outcome import Block, Row
+from flows.durable.budget_rest import mean, tokens_of
+from flows.durable.outcome import Block
 from flows.durable.session_scope import POLICY
 from whitney.types import Usage
 
@@ -35,8 +35,9 @@ async def begin_block(attempt: Attempt, block: Block) -> None:
         attempt.budget.begin(block.label, operations, saves=saves)
         return
     rows = attempt.chain[-1].rows if attempt.chain else []
-    tokens = await asyncio.to_thread(block_tokens, attempt.inputs, block.numbers, before=_mean_cycle(rows))
-    seconds = block.cycles * _mean(rows, "seconds/cycle")
+    before = tokens_of(rows) if rows else None
+    tokens = await asyncio.to_thread(block_tokens, attempt.inputs, block.numbers, before=before)
+    seconds = block.cycles * mean(rows, "seconds/cycle")
     attempt.budget.begin(block.label, operations, tokens=list(map(as_usage, tokens)), seconds=seconds, saves=saves)
 
 
@@ -54,15 +55,6 @@ async def begin_measurement(attempt: Attempt) -> None:
         return
     tokens = await asyncio.to_thread(measurement_tokens, attempt.inputs)
     attempt.budget.begin("the measurement", operations, tokens=list(map(as_usage, tokens)))
-
-
-def _mean_cycle(rows: list[Row]) -> Tokens | None:
-    """The tokens of the mean cycle; None without any."""
-    return Tokens(*(_mean(rows, f"tokens/{name}") for name in ("prefill", "sampled", "trained"))) if rows else None
-
-
-def _mean(rows: list[Row], metric: str) -> float:
-    return fmean(row.get(metric, 0.0) for row in rows) if rows else 0.0
 
 
 def as_usage(tokens: Tokens) -> Usage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -12,13 +12,17 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Crashed
 
+from flows.config import ConfigError
 from flows.durable.attempt import Attempt
-from flows.durable.budget_begin import ALONE, WHOLE
+from flows.durable.billed import billed
+from flows.durable.budget_open import ALONE, WHOLE
 from flows.durable.budget_pause import suspend
 from flows.durable.children import completed_children
 from flows.durable.outcome import ExportOutcome, Start
-from flows.early_end import NothingSavedError
-from whitney.labels import STOPPED_WITH_PIPELINE
+from flows.early_end import NoAdapterError
+from tasks.lineage import told
+from whitney.errors import WhitneyError
+from whitney.labels import FLOW_RUN, STOPPED_WITH_PIPELINE
 
 
 async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
@@ -29,7 +33,7 @@ async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
         ended: how the subflow ended that was interrupted; raised again where it was not the budget's doing.
 
     Raises:
-        NothingSavedError: no block is saved yet.
+        NoAdapterError: no block is saved yet.
         Pause: Prefect's own: a person is asked first.
     """
     reached = attempt.budget.reached
@@ -40,13 +44,44 @@ async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
         # The run stands in the middle of a block: what is exported is restored from the state before it.
         await attempt.scope.start_over()
     if not attempt.chain:
-        raise NothingSavedError(
+        sooner = "; a new run with a lower save_every saves its first block sooner"
+        raise NoAdapterError(
             f"{reached}. No block is saved yet, so there is no adapter. Go on with a higher {reached.path}, to which "
-            "what was billed so far counts; a new run with a lower save_every saves its first block sooner"
+            f"what was billed so far counts{await _billed(attempt)}{sooner if attempt.config.save_every > 1 else ''}"
         ) from ended
     attempt.stopped = f"budget: {reached}"
     get_run_logger().warning("stopped: %s", attempt.stopped)
     return attempt.chain[-1].end
+
+
+async def end_without_export(attempt: Attempt, ended: BaseException) -> NoReturn:
+    """End a run whose budget leaves nothing for the export: one that was billed, and its answer lost, takes the place.
+
+    Args:
+        attempt: the attempt.
+        ended: how the export ended; raised again where it was not the budget's doing.
+
+    Raises:
+        NoAdapterError: as it says.
+        Pause: Prefect's own: a person is asked first.
+    """
+    reached = attempt.budget.reached
+    if reached is None or not reached.ends:
+        raise ended
+    await suspend(attempt)
+    raise NoAdapterError(
+        f"{reached}. The last block is saved, and there is no adapter of it yet. Go on with {reached.path} = "
+        f"{reached.told(reached.used + reached.needed)} or more"
+    ) from ended
+
+
+async def _billed(attempt: Attempt) -> str:
+    """How much that was, of all attempts; "" where the endpoint does not say."""
+    try:
+        sessions = await attempt.client.list_sessions(label=(FLOW_RUN, attempt.scope.flow_run_id))
+        return f" ({told(billed(sessions))})"
+    except (WhitneyError, ConfigError):
+        return ""
 
 
 def account_of(attempt: Attempt) -> dict[str, Any] | None:

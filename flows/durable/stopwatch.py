@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tasks.run_folder import RunFolder
 
@@ -10,12 +12,13 @@ from tasks.run_folder import RunFolder
 class Stopwatch:
     """Runs while a process is at work on a run; what it shows is kept in the run folder, for the attempts to come."""
 
-    __slots__ = ("_began", "_earlier", "_folder", "_process")
+    __slots__ = ("_began", "_earlier", "_folder", "_process", "_stopped_at")
 
     def __init__(self, folder: RunFolder, process: str) -> None:
         self._began = time.monotonic()
         self._folder = folder
         self._process = process
+        self._stopped_at: float | None = None
         self._earlier = folder.read_seconds()
 
     def note(self) -> float:
@@ -28,5 +31,17 @@ class Stopwatch:
         others = sum(seconds for process, seconds in self._earlier.items() if process != self._process)
         return others + self._here()
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """While the block runs, as a person thinks, no time passes; what has passed before is on record."""
+        self.note()
+        self._stopped_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self._began += time.monotonic() - self._stopped_at
+            self._stopped_at = None
+
     def _here(self) -> float:
-        return time.monotonic() - self._began
+        now = time.monotonic() if self._stopped_at is None else self._stopped_at
+        return now - self._began

@@ -75,8 +75,8 @@ async def begin_pipeline(config: PipelineConfig, recorded: Sequence[StageOutcome
             folder.write_config(now)
         get_run_logger().info("%d stages; run folder %s", len(config.stages), folder.path)
         emit("pipeline", name=name, folder=str(folder.path), stages=[stage.name for stage in config.stages])
-        seconds = Stopwatch(folder, process.create_key).read
-        budget = await PipelineBudget.open(config, client, process.flow_run_id, seconds)
+        stopwatch = Stopwatch(folder, process.create_key)
+        budget = await PipelineBudget.open(config, client, process.flow_run_id, prepared=prepared, stopwatch=stopwatch)
         return Chain(
             config,
             recorded,
@@ -85,6 +85,7 @@ async def begin_pipeline(config: PipelineConfig, recorded: Sequence[StageOutcome
             folder=folder,
             process=process,
             budget=budget,
+            stopwatch=stopwatch,
             held=held.pop_all(),
         )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from prefect.exceptions import FailedRun
@@ -14,15 +14,17 @@ from flows.checks.planned_part_tokens import least_needs
 from flows.checks.planned_parts import EXPORT
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError
-from flows.config.budget import OF_THE_RUN
+from flows.config.budget import OF_THE_MONTH, OF_THE_RUN
 from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.durable.account import Account
+from flows.durable.billed import billed
 from flows.durable.budget import Budget
-from flows.durable.budget_begin import WHOLE, Whole, billed, open_account
-from flows.durable.budget_labels import note_raised
 from flows.durable.budget_month import open_month
+from flows.durable.budget_open import WHOLE, Whole, open_account
 from flows.durable.budget_parts import as_usage
-from flows.durable.budget_pause import ask_for_more, question_about
+from flows.durable.budget_pause import ask_for_more, keep_answer, question_about
+from flows.durable.budget_rest import Rest, rest_of
+from flows.durable.stopwatch import Stopwatch
 from flows.early_end import BudgetReachedError
 from whitney.client import WhitneyClient
 from whitney.labels import ROOT_FLOW_RUN
@@ -34,38 +36,74 @@ NAME = "pipeline.budget"
 class PipelineBudget:
     """The accounts that every stage's gate asks beside its own."""
 
-    def __init__(self, config: PipelineConfig, accounts: Sequence[Account]) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        accounts: Sequence[Account],
+        *,
+        prepared: Mapping[str, Prepared] | None = None,
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
         self._config = config
         self._accounts = list(accounts)
+        self._to_come = dict(prepared or {})
+        self._clock_stopped = stopwatch.stopped if stopwatch else nullcontext
         self.stopped: str | None = None
         self._reached: str | None = None
 
     @classmethod
     async def open(
-        cls, config: PipelineConfig, client: WhitneyClient, flow_run_id: str, seconds: Callable[[], float]
+        cls,
+        config: PipelineConfig,
+        client: WhitneyClient,
+        flow_run_id: str,
+        *,
+        prepared: Mapping[str, Prepared],
+        stopwatch: Stopwatch,
     ) -> PipelineBudget:
         """With what the stages of all attempts were billed for.
 
+        Args:
+            config: the pipeline's.
+            client: its endpoint.
+            flow_run_id: the pipeline's flow run.
+            prepared: the stages that are not finished, by name.
+            stopwatch: the pipeline's.
+
         Raises:
             PriceError: the price file cannot be used.
-            WhitneyError: the endpoint does not say what was billed.
+            ConfigError, WhitneyError: the endpoint does not say what was billed.
         """
         accounts = []
         if config.budget.limits(OF_THE_RUN):
             spent = billed(await client.list_sessions(label=(ROOT_FLOW_RUN, flow_run_id)))
-            accounts.append(await open_account(NAME, flow_run_id, config.budget, spent, seconds))
+            accounts.append(await open_account(NAME, flow_run_id, config.budget, spent, stopwatch.read))
         if month := await open_month(NAME, flow_run_id, config.budget, client):
             accounts.append(month)
-        return cls(config, accounts)
+        return cls(config, accounts, prepared=prepared, stopwatch=stopwatch)
 
     @contextmanager
     def shared(self) -> Iterator[None]:
         """While the block runs, training flows that are called in it are stages under this budget."""
-        token = WHOLE.set(Whole(tuple(self._accounts), self._config.budget.project))
+        accounts, project = tuple(self._accounts), self._config.budget.project
+        token = WHOLE.set(Whole(accounts, project, self._clock_stopped, self._later))
         try:
             yield
         finally:
             WHOLE.reset(token)
+
+    def reaches(self, stage: StageConfig) -> None:
+        """A stage is about to begin, or to go on: those before it need nothing more."""
+        names = [one.name for one in self._config.stages]
+        for name in names[: names.index(stage.name) + 1]:
+            self._to_come.pop(name, None)
+
+    def _later(self) -> Rest:
+        """What the stages need that are still to come."""
+        rest = Rest()
+        for prepared in self._to_come.values():
+            rest = rest.then(rest_of(prepared))
+        return rest
 
     async def allows(self, stage: StageConfig, prepared: Prepared, done: int) -> bool:
         """Whether a stage can leave an adapter, or a person says that it may cost more.
@@ -84,20 +122,31 @@ class PipelineBudget:
             else:
                 return True
             if not done:
-                raise ConfigError(
-                    f"budget.{reached.field} = {reached.limit:,.10g}: {reached.used:,.10g} used, and the first stage "
-                    f"needs {reached.needed:,.10g} more to leave an adapter; raise it, or lower the stage's save_every"
-                )
-            account = gate.account_of(reached)
-            more = None
+                raise ConfigError(self._too_little(reached, prepared))
+            account, more = gate.account_of(reached), None
             if gate.pauses:
-                stages = len(self._config.stages)
-                more = await ask_for_more(question_about(reached, account, done, stages, "stages"))
+                more = await self._ask(reached, account, prepared, done)
             if more is None:
                 self._stop(str(reached), reached.path)
                 return False
-            await note_raised(account.owner, reached.field, more)
+            await keep_answer(account, reached.field, more)
             account.raise_limit(reached.field, more)
+
+    async def _ask(self, reached: BudgetReachedError, account: Account, prepared: Prepared, done: int) -> float | None:
+        rest = (await asyncio.to_thread(rest_of, prepared)).then(await asyncio.to_thread(self._later))
+        with self._clock_stopped():
+            return await ask_for_more(
+                question_about(reached, account, rest, f"{done} of {len(self._config.stages)} stages")
+            )
+
+    def _too_little(self, reached: BudgetReachedError, prepared: Prepared) -> str:
+        limit, used, needed = (reached.told(one) for one in (reached.limit, reached.used, reached.needed))
+        raised = "raise it, or wait for the next month" if reached.field in OF_THE_MONTH else "raise it"
+        sooner = ", or lower the stage's save_every" if prepared.config.save_every > 1 else ""
+        return (
+            f"budget.{reached.field} = {limit}: {used} used, and the first stage needs {needed} more to leave an "
+            f"adapter; {raised}{sooner}"
+        )
 
     def stopped_within(self, summary: Mapping[str, Any]) -> bool:
         """Whether a stage's summary says that a limit of the pipeline's has stopped it."""

@@ -40,6 +40,7 @@ class Chain:
         folder: RunFolder,
         process: Beginner,
         budget: PipelineBudget,
+        stopwatch: Stopwatch,
         held: AsyncExitStack,
     ) -> None:
         self.config = config
@@ -56,7 +57,7 @@ class Chain:
         self._report = PipelineReport(config, folder.path.name, process.flow_run_id)
         self._current: StageConfig | None = None
         self._unfinished: str | None = None
-        self._stopwatch = Stopwatch(folder, process.create_key)
+        self._stopwatch = stopwatch
 
     async def __aenter__(self) -> Self:
         try:
@@ -96,6 +97,7 @@ class Chain:
         Raises:
             ConfigError, NotAnsweredError, Pause: as `flows.stages.budget.PipelineBudget.allows`.
         """
+        self._budget.reaches(stage)
         prepared = self._prepared.get(stage.name)
         number = self.config.stages.index(stage) + 1
         begun = any(self.folder.path.glob(f"{number}-{stage.name}*/states.jsonl"))
@@ -156,7 +158,8 @@ class Chain:
         )
         if outcome.gate is not None:
             emit("gate", stage=stage.name, **outcome.gate.model_dump())
-            await pass_gate(stage, outcome.gate, self.folder.path.name, timeout_s=self.config.approval.timeout_s)
+            with self._stopwatch.stopped():  # a person may be asked
+                await pass_gate(stage, outcome.gate, self.folder.path.name, timeout_s=self.config.approval.timeout_s)
 
     async def finish(self) -> dict[str, Any]:
         """Write and publish the account of all stages."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,19 +11,25 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from flows.amounts import amount_told
 from flows.config import BudgetConfig
-from flows.config.budget import OF_THE_RUN
+from flows.config.budget import OF_THE_MONTH, OF_THE_RUN
 from flows.durable import budget as budget_module
 from flows.durable.account import Account
-from flows.durable.budget import Budget, most_usage
+from flows.durable.budget import Budget
+from flows.durable.most_usage import most_usage
 from flows.early_end import BudgetReachedError
 from tasks.prices import Prices
-from whitney.types import RunUsage, Usage
+from whitney.types import Operation, RunUsage, Usage
 
 SAMPLE = {"prompt": {"token_ids": [1, 2, 3]}, "num_samples": 4, "sampling_params": {"max_tokens": 10}}
 DATUMS = {"data": [{"input": {"token_ids": [1, 2]}}, {"input": {"token_ids": [3]}}]}
 PRICES = Prices.model_validate(
-    {"operations": {"sample": 1.0, "export_lora": 2.0}, "gpu": {"kind": "h100", "per_hour": 3600}}
+    {
+        "currency": "€",
+        "operations": {"sample": 1.0, "export_lora": 2.0},
+        "gpu": {"kind": "h100", "per_hour": 3600},
+    }
 )
 
 
@@ -34,11 +41,11 @@ class Clock:
 
 
 def gate(clock: Clock | None = None, spent: RunUsage | None = None, **limits: Any) -> Budget:
-    config = BudgetConfig(prices=Path("prices.toml"), **limits)
-    account = Account(
-        "budget", "", config, OF_THE_RUN, spent=spent or RunUsage(), prices=PRICES, seconds=clock or Clock()
-    )
-    return Budget([account])
+    """With an account for the run and one for its project's month, in the order in which a run asks them."""
+    config = BudgetConfig(prices=Path("prices.toml"), project="p", **limits)
+    known: dict[str, Any] = {"spent": spent or RunUsage(), "prices": PRICES}
+    month = Account("budget", "", config, OF_THE_MONTH, **known)
+    return Budget([month, Account("budget", "", config, OF_THE_RUN, **known, seconds=clock or Clock())])
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +85,7 @@ def test_a_block_of_more_tokens_or_minutes_than_are_left_is_not_begun() -> None:
     clock.seconds = 60.0
     with pytest.raises(BudgetReachedError, match=r"max_minutes = 2: 1 used; cycle 2 may need 1.5 more"):
         gate(clock, max_minutes=2).begin("cycle 2", {"sample": 4}, seconds=90, saves=1)
-    with pytest.raises(BudgetReachedError, match=r"max_cost = 100: 60 used; cycle 2 may need 96 more"):
+    with pytest.raises(BudgetReachedError, match=r"max_cost = 100.00 €: 60.00 € used; cycle 2 may need 96.00 € more"):
         gate(clock, max_cost=100).begin("cycle 2", {"sample": 4}, seconds=90, saves=1)
 
 
@@ -93,6 +100,16 @@ def test_tokens_count_with_the_most_that_they_may_be_until_they_are_known() -> N
         budget.admit("sample", SAMPLE)
 
 
+def test_an_answer_that_does_not_say_what_was_billed_counts_with_the_most() -> None:
+    budget = gate(max_tokens=100)
+    most = budget.admit("sample", SAMPLE)
+    said = Operation.model_validate({"run_id": "r", "seq_id": 0, "kind": "sample", "status": "succeeded"})
+    budget.settle(most, said.usage)
+    assert budget.share == pytest.approx(0.43)
+    budget.settle(most, Usage(prefill_tokens=3, sampled_tokens=0))
+    assert budget.share == pytest.approx(0.03)
+
+
 def test_what_earlier_attempts_were_billed_for_counts() -> None:
     budget = gate(max_operations=12, spent=RunUsage(operations={"sample": 7, "save_state": 3}))
     budget.admit("sample", SAMPLE)
@@ -100,12 +117,21 @@ def test_what_earlier_attempts_were_billed_for_counts() -> None:
         budget.admit("sample", SAMPLE)
 
 
+def test_an_export_that_nothing_is_left_for_is_what_the_gate_tells_of() -> None:
+    budget = gate(max_operations=3, spent=RunUsage(operations={"sample": 2, "export_lora": 1}))
+    with pytest.raises(BudgetReachedError, match="cycle 2 may need 5 more, its end included"):
+        budget.begin("cycle 2", {"sample": 3}, saves=1)
+    with pytest.raises(BudgetReachedError, match=r"max_operations = 3: 3 used; the export needs 1 more$") as ended:
+        budget.admit("export_lora", {})
+    assert budget.reached is ended.value
+
+
 def test_money_counts_operations_and_time_with_the_export_in_reserve() -> None:
     clock = Clock()
     budget = gate(clock, max_cost=10.0)
     for _ in range(8):
         budget.admit("sample", SAMPLE)
-    with pytest.raises(BudgetReachedError, match=r"max_cost = 10: 8 used; sample may need 3 more"):
+    with pytest.raises(BudgetReachedError, match=r"max_cost = 10.00 €: 8.00 € used; sample may need 3.00 € more"):
         budget.admit("sample", SAMPLE)
     clock.seconds = 3600.0  # an hour of an H100 is what the export has no say in
     budget.admit("export_lora", {})
@@ -130,14 +156,16 @@ def test_a_warning_comes_once_where_the_share_is_used_that_was_asked_for(warning
 
 
 def test_a_limit_that_is_raised_opens_the_gate_again_and_by_nothing_is_lifted() -> None:
-    budget = gate(max_operations=2)
+    budget = gate(max_operations=2, max_operations_per_month=50)
     for more in (1, 0):
         budget.begin("a block", {})
         budget.admit("sample", SAMPLE)
         with pytest.raises(BudgetReachedError):
             budget.admit("sample", SAMPLE)
         budget.reopen(more)
-    assert budget.share is None
+    told = budget.told()
+    assert told is not None
+    assert list(told["used"]) == ["budget.max_operations_per_month"], "that of the month is another's of the same name"
 
 
 @pytest.mark.parametrize(
@@ -171,9 +199,34 @@ def test_without_a_limit_everything_passes_and_nothing_is_told() -> None:
         ({"max_operations_per_month": 3}, "max_operations_per_month needs project"),
         ({"max_operations": 0}, "greater than or equal to 1"),
         ({"max_minutes": float("inf")}, "finite number"),
+        ({"max_tokens": 10**15 + 1}, "less than or equal to 1000000000000000"),
         ({"on_exceed": "ignore"}, "'stop' or 'pause'"),
     ],
 )
 def test_a_budget_that_makes_no_sense_is_refused(table: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
         BudgetConfig.model_validate(table)
+
+
+def test_the_table_that_the_documentation_shows_is_taken() -> None:
+    text = Path("docs/reliability.md").read_text(encoding="utf-8")
+    table = tomllib.loads(text.partition("## Budgets")[2].partition("```toml\n")[2].partition("```")[0])
+    assert BudgetConfig.model_validate(table["budget"]).max_tokens == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "amount", "told"),
+    [
+        ("operations", 1200.0, "1,200"),
+        ("tokens", 50149.5, "50,150"),
+        ("tokens", 0.1 + 0.2 + 2.7, "3"),
+        ("cost", 9.29833428e-08, "0.000000093 €"),
+        ("cost", 1234.5678, "1,234.57 €"),
+        ("minutes", 0.085636, "0.09"),
+        ("minutes", 1e-6, "0.000001"),
+        ("minutes", 90.0, "90"),
+        ("minutes", 50149.7, "50,149.7"),
+    ],
+)
+def test_amounts_are_told_as_people_read_them(kind: str, amount: float, told: str) -> None:
+    assert amount_told(kind, amount, "€") == told

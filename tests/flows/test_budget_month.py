@@ -8,10 +8,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from flow_probes import all_sessions
 from tiny_configs import tiny_config
 
 import flows
 from flows.config import ConfigError
+from flows.durable.billed import billed
 from flows.durable.budget_month import spent_this_month
 from gateway.launch import GatewayProcess
 from tasks.lineage import count_operations
@@ -43,6 +45,16 @@ async def test_a_second_run_of_a_project_has_what_the_first_one_left_of_the_mont
         "budget: budget.max_operations_per_month = 14: 13 used; cycle 2 may need 4 more"
     )
     assert (second["cycles"], second["open_sessions"], await spent(project)) == (1, 0, 14)
+    before = await all_sessions()
+    with pytest.raises(ConfigError) as refused:
+        await run("third")
+    assert str(refused.value).startswith(
+        f"budget.max_operations_per_month = 14: the runs of project {project!r} have used 14 this month, and one more "
+        "that leaves an adapter needs 4 at least ("
+    )
+    assert str(refused.value).endswith("Set it to 18 or more, or wait for the next month")
+    assert await all_sessions() == before
+    assert not (tmp_path / "third").exists()
 
 
 class Endpoint:
@@ -57,7 +69,8 @@ class Endpoint:
 
 
 def session(created_at: str | None, operations: int) -> Session:
-    run = Run(run_id="run_1", status="finished", usage=RunUsage(operations={"sample": operations}))
+    usage = RunUsage(operations={"sample": operations}, sampled_tokens=0)
+    run = Run(run_id="run_1", status="finished", usage=usage)
     return Session(session_id="ses_1", status="closed", created_at=created_at, runs=[run])
 
 
@@ -66,9 +79,23 @@ async def test_sessions_of_earlier_months_do_not_count() -> None:
     earlier = begins.replace(year=begins.year - 1)
     client: Any = Endpoint(session(earlier.isoformat(), 100), session(begins.isoformat(), 7))
     assert count_operations(await spent_this_month(client, "p")) == 7
+    in_utc: Any = Endpoint(session(begins.replace(tzinfo=None).isoformat(), 7))
+    assert count_operations(await spent_this_month(in_utc, "p")) == 7
 
 
-async def test_an_endpoint_that_does_not_say_when_a_session_began_is_told_of() -> None:
-    client: Any = Endpoint(session(None, 1))
-    with pytest.raises(ConfigError, match="an endpoint that says when a session began"):
+@pytest.mark.parametrize("created_at", [None, "1764498000", "Mon, 30 Nov 2026 10:00:00 GMT"])
+async def test_an_endpoint_that_does_not_say_when_a_session_began_is_told_of(created_at: str | None) -> None:
+    client: Any = Endpoint(session(created_at, 1))
+    with pytest.raises(
+        ConfigError, match=rf"an endpoint that says when a session began .* says {created_at!r} of ses_1"
+    ):
         await spent_this_month(client, "p")
+
+
+@pytest.mark.parametrize(
+    "usage", [{}, {"usage": {}}, {"usage": {"operations": {"sample": 3}}}], ids=["absent", "empty", "no-tokens"]
+)
+async def test_an_endpoint_that_does_not_say_what_was_billed_is_told_of(usage: dict[str, Any]) -> None:
+    run = Run.model_validate({"run_id": "run_1", "status": "finished", **usage})
+    with pytest.raises(ConfigError, match="an endpoint that says what was billed, and this one does not, of run run_1"):
+        billed([session(None, 0).model_copy(update={"runs": [run]})])

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
+import pytest
 from flow_probes import descendants, first_attempt, ledger, page_of, retry
 from prefect.client.orchestration import get_client
+from served import until
+from test_budget_pause import answer, asked
 from tiny_configs import MIXED
 from tiny_pipelines import pipeline_config
 
 import flows
+import flows.person
+from flows.durable import stopwatch
 from gateway.launch import GatewayProcess
+from tasks.events import Event, listening
 
 SHARED = {"save_every": 1, "cycles": 2, "optimizer": {"learning_rate": 2e-3}, "evaluation": {"enabled": False}}
 SFT = {"algorithm": "sft", "config": {"batch_size": 4, "cycles": 1}}
@@ -95,3 +105,37 @@ async def test_a_stages_own_limit_ends_the_stage_and_the_pipeline_goes_on_from_t
     summary = await flows.pipeline(pipeline_config(tmp_path, limited, RL, shared={**SHARED, "cycles": 1}))
     assert summary["stopped"] is None
     assert [(stage["stage"], stage["cycles"]) for stage in summary["stages"]] == [("sft", 1), ("rl", 1)]
+
+
+async def test_a_pipeline_asks_for_each_limit_that_is_too_low_and_offers_what_all_its_stages_need(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flows.person, "LOOK_EVERY_S", 0.1)
+    month = {"project": f"project-{uuid4().hex[:8]}", "max_operations_per_month": OF_SFT + 1}
+    budget = {"max_operations": OF_SFT + OF_A_BLOCK, "on_exceed": "pause", "max_minutes": 59, **month}
+    last = {"name": "last", "algorithm": "sft", "config": {**SFT["config"], "cycles": 2}}  # type: ignore[dict-item]
+    heard: list[Event] = []
+    with listening(heard.append):
+        config = pipeline_config(tmp_path, SFT, RL, last, shared=SHARED, budget=budget)
+        training = asyncio.create_task(flows.pipeline(config))
+        flow_run_id = await asked(heard, training)
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600)
+        monkeypatch.setattr(stopwatch, "time", clock)
+        await answer(flow_run_id, go_on=True)
+        await until(lambda: _twice(heard), "the second question")
+        await answer(await asked(heard, training), go_on=True)
+        summary = await training
+    assert [event.facts["key"] for event in heard if event.kind == "paused"] == [
+        f"pipeline-budget-max-operations-{OF_SFT + OF_A_BLOCK}",
+        f"pipeline-budget-max-operations-per-month-{OF_SFT + 1}",
+    ]
+    operations = OF_SFT + 2 * OF_A_BLOCK + 1 + 2 * 3 + 1
+    assert (summary["stopped"], [stage["cycles"] for stage in summary["stages"]]) == (None, [1, 2, 2])
+    used = summary["budget"]["used"]
+    assert used["budget.max_operations"] == {"limit": operations, "used": operations}
+    assert used["budget.max_operations_per_month"] == {"limit": operations, "used": operations}
+    assert used["budget.max_minutes"]["used"] < 1, "a person's hour is not at work"
+
+
+async def _twice(heard: list[Event]) -> bool | None:
+    return [event.kind for event in heard].count("paused") == 2 or None

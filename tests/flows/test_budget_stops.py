@@ -6,6 +6,7 @@ Of each kind of limit that no plan can foresee to the last operation. `test_budg
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +19,14 @@ from prefect.client.schemas.objects import State
 from tiny_configs import tiny_config
 
 import flows
+from flows.amounts import amount_told
 from flows.checks.planned_part_tokens import block_tokens, measurement_tokens
 from flows.checks.prepare import prepare
+from flows.config.budget import KINDS
 from flows.durable import stopwatch
-from flows.durable.budget_begin import billed
+from flows.durable.billed import billed
 from gateway.launch import GatewayProcess
+from tasks.lineage import count_operations
 from tasks.run_folder import RunFolder
 from whitney.client import WhitneyClient
 from whitney.sequence import OperationHandle
@@ -70,6 +74,11 @@ class Stopped:
         sessions = await sessions_of(self.flow_run_id)
         assert {session.status for session in sessions} == {"closed"}
         return tokens(billed(sessions))
+
+    async def operations(self) -> int:
+        """The same."""
+        assert self.flow_run_id is not None
+        return count_operations(billed(await sessions_of(self.flow_run_id)))
 
     async def minutes(self) -> float:
         """At work, by the run folder."""
@@ -144,6 +153,7 @@ Limits = Callable[[Stopped, dict[str, Any], int], Awaitable[float]]
 async def test_stopped_in_its_first_block_in_a_later_one_and_in_a_measurement_a_run_ends_as_one_that_never_stopped(
     field: str, limits: Limits, config: Any, never: dict[str, Any]
 ) -> None:
+    told = partial(amount_told, KINDS[field], currency="USD")
     first, second = tokens_of_cycles(never)
     assert second > first, "else the second block is not begun where it does not fit"
     run = Stopped(config, field)
@@ -151,16 +161,20 @@ async def test_stopped_in_its_first_block_in_a_later_one_and_in_a_measurement_a_
     limit = await limits(run, never, 1)
     state = await run.with_limit(limit)
     assert state.is_failed()
-    assert str(state.message).startswith(f"budget.{field} = {limit:g}: "), state.message
+    assert str(state.message).startswith(f"budget.{field} = {told(limit)}: "), state.message
     assert " used; forward_backward " in str(state.message), "of the first block something was posted"
     assert f"No block is saved yet, so there is no adapter. Go on with a higher budget.{field}" in str(state.message)
+    assert (
+        f"what was billed so far counts ({(await run.operations()):,} operations, {await run.billed():,} tokens)"
+        in str(state.message)
+    )
     assert 0 < await run.billed() <= limit or field == "max_minutes"
 
     after = "the measurement after"
     for attempt, at, left_out in ((2, "forward_backward", ["cycle 2", after]), (3, "sample", [after])):
         limit = await limits(run, never, attempt)
         stopped = await (await run.with_limit(limit)).result()
-        assert stopped["stopped"].startswith(f"budget: budget.{field} = {limit:,g}: "), stopped["stopped"]
+        assert stopped["stopped"].startswith(f"budget: budget.{field} = {told(limit)}: "), stopped["stopped"]
         assert f" used; {at} " in stopped["stopped"], "it is stopped in the middle"
         assert (stopped["budget"]["left_out"], stopped["open_sessions"]) == (left_out, 0)
         assert stopped["state_id"] == lines(Path(stopped["run_folder"]) / "states.jsonl")[attempt - 2]["state_id"]
