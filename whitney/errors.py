@@ -157,6 +157,9 @@ _NEXT_STEP: dict[type[ApiError], str] = {
     PayloadTooLargeError: "send fewer or shorter examples in one operation, or raise the gateway's --max-body-mb",
     UnavailableError: "this may pass: try again later",
 }
+_NEXT_STEP_BY_CODE = {
+    "run_not_active": "it has ended there; what is saved is not lost, and a Retry goes on from the last saved state",
+}
 
 
 def api_error(status: int, body: dict[str, Any], *, where: str, request_id: str | None = None) -> ApiError:
@@ -170,8 +173,8 @@ def api_error(status: int, body: dict[str, Any], *, where: str, request_id: str 
     message = f"{where}: {status} {code}: {said}"
     if 300 <= status < 400:
         message += " — the endpoint is elsewhere: set WHITNEY_BASE_URL to its final address"
-    elif kind in _NEXT_STEP:
-        message += f" — {_NEXT_STEP[kind]}"
+    elif step := _NEXT_STEP_BY_CODE.get(code) or _NEXT_STEP.get(kind):
+        message += f" — {step}"
     if request_id:
         message += f" [request {request_id}]"
     return kind(

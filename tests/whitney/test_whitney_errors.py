@@ -90,6 +90,8 @@ def test_errors_that_a_person_can_mend_say_how() -> None:
     assert "WHITNEY_API_KEY" in str(api_error(401, {}, where="x"))
     assert "fewer or shorter" in str(api_error(413, {}, where="x"))
     assert "WHITNEY_BASE_URL" in str(api_error(308, {}, where="x"))
+    ended = {"error": {"code": "run_not_active", "message": "run r is failed (run_lost)"}}
+    assert "a Retry goes on from the last saved state" in str(api_error(409, ended, where="x"))
 
 
 @pytest.mark.parametrize("body", [{}, {"error": "text"}, {"error": None}, {"error": {"details": 5}}, {"detail": "x"}])
