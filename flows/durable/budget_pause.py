@@ -106,7 +106,7 @@ async def _settle(attempt: Attempt, reached: BudgetReachedError) -> bool:
 async def ask_for_more(question: Asked) -> float | None:
     """By how much a limit may be raised, 0 where it is lifted; None after a no."""
     key = artifact_key(f"{question.path} {question.limit:.16g}")  # small letters, digits and dashes, as Prefect wants
-    why = f"{question.path} = {question.limit:,.16g} is reached"
+    why = f"{question.path} is reached"
     try:
         said = await answer_of(
             key, question.text, MoreBudget, why=why, timeout_s=question.timeout_s, more=question.more
