@@ -53,11 +53,11 @@ def scaling_of(row: Algorithm) -> Scaling | None:
 
 
 def curve_told(row: Algorithm) -> str:
-    """Its parameters: "A 58%, B 2.2, Cmid 3,000 GB200 h = 8,400 H100 h"."""
+    """Its parameters, A as a share: "A 0.58, B 2.2, Cmid 3,000 GB200 h = 8,400 H100 h"."""
     scaling = scaling_of(row)
     if scaling is None:
         return "none published"
-    return f"A {scaling.ceiling:.0%}, B {scaling.steepness:g}, Cmid {hours(scaling.midpoint)}"
+    return f"A {scaling.ceiling:g}, B {scaling.steepness:g}, Cmid {hours(scaling.midpoint)}"
 
 
 def hours(gb200: float) -> str:

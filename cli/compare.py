@@ -29,7 +29,9 @@ def show(comparison: Comparison, *, as_json: bool, svg: Path | None) -> None:
         return
     _print_tables(comparison)
     if comparison.curves:
-        print(f"Curves: {SETTING}. Their start, {comparison.start:g}, is not published: --start.")
+        print(f"Curves: the share of problems solved, 0 to 1: {SETTING}.")
+        print("It ends at A, half of the way is gone at Cmid, and B is how steep that is.")
+        print(f"Where it starts, {comparison.start:g}, is not published: --start.")
         print("Other models and data have other curves: a run's own is in its report.")
         print(f"1 GB200 hour (h) is taken for {H100_HOURS_PER_GB200_HOUR} H100 hours.")
     print("Catalogue, formulas, references: docs/costs.md. Of your run: whitney plan.")
@@ -62,11 +64,11 @@ def _told(comparison: Comparison, row: Algorithm) -> dict[str, str]:
     told = facts(row)
     references = told.pop("references", NOTHING)
     if (curve := comparison.curves.get(row.name)) is not None:
-        told |= {f"at {compute:,.0f} GB200 h": f"{curve.reward(compute):.3f}" for compute in comparison.compute}
+        told |= {f"solved at {compute:,.0f} GB200 h": f"{curve.reward(compute):.3f}" for compute in comparison.compute}
         if (target := comparison.target) is not None:
             needed = compute_for(curve, target)
             never = f"never: it ends at {curve.ceiling:g}"
-            told[f"compute for {target:g}"] = never if needed is None else hours(needed)
+            told[f"compute to solve {target:g}"] = never if needed is None else hours(needed)
     return told | {"references": references}
 
 

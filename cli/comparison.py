@@ -107,6 +107,7 @@ class Comparison:
             title=f"ScaleRL, {SETTING}: share solved, from {self.start:g}; dots at Cmid",
             across="GB200 hours",
             marked=midpoints,
+            level=None if self.target is None else (self.target, f"--target {self.target:g}"),
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from cli.comparison import COMPUTE, START
 
 EXAMPLE, RANK = "meta-llama/Llama-3.1-8B-Instruct", 32
 """What the formulas are worked out for."""
+LINE = 120
 NAMED = EXAMPLE.rpartition("/")[2]
 PEAKS = Path(__file__).parents[1] / "benchmarks" / "plan.json"
 """Planned and measured memory, as `python -m benchmarks.plan` leaves it."""
@@ -43,7 +45,9 @@ as {start}, which was not published; a GB200 hour counts as {h100} H100 hours. A
 it was not measured."""
 
 FLOPS = """\
-P parameters that a token meets (of a mixture of experts: those active), R the LoRA rank, D the model's width.
+P parameters that a token meets (of a mixture of experts: those active), R the LoRA rank, D the model's width. An
+embedding's rows are looked up and not multiplied, so P leaves it out where the output layer is another: of {named}
+it is {active:.1f} of {total:.1f} billion.
 Attention over the context comes on top: 4 · layers · heads · head size · context per token forward, three times as
 much trained."""
 
@@ -51,6 +55,21 @@ LORA = """\
 tinker-nomics gives LoRA training as 2P + 6P·R/D, beside the note that it is about two thirds of full fine-tuning. The
 two do not agree: the formula is one third for R far below D. It leaves out the backward pass through the frozen
 weights, 2P, which the adapters' gradients must go through. Plans take 4P + 6P·R/D, which is the note's two thirds."""
+
+MEMORY = """\
+The three numbers that tinker-nomics gives for PPO beside GRPO do not agree: its notes say "~50% memory savings over
+PPO" and "4-8x more VRAM than GRPO+LoRA", its formulas come to {as_given:.1f} times, since they set PPO of all
+parameters against GRPO with LoRA. Plans use none. Here every algorithm trains adapters, `ppo_critic` too: its
+critic is a second adapter on the same base. So is a reference, or a self-teacher: the base without the adapter, or
+with another one, and no weights of its own. That leaves 2·P_total once, and for `ppo_critic` {ours:.2f} times what
+`grpo` takes before keys, values and activations. A teacher of another model comes with 2 bytes a parameter.
+
+Keys and values of a token: 2 · layers · KV heads · head size · 2 bytes. Activations: `algorithms/memory.py`."""
+
+YEARS = """\
+Authors, years and ids are tinker-nomics's. They do not always agree: an arXiv id begins with year and month, so those
+of CISPO, "2024" there, are of June and October 2025, and that of SDPO, "2025" there, is of January 2026. arXiv
+2510.13786, which it names for CISPO (Khatri et al.), is the ScaleRL paper whose curves are above."""
 
 FORECAST = """\
 A run's report fits the same curve to the run's own `reward_mean`, over the tokens it has taken (a trained one counts
@@ -82,8 +101,8 @@ def costs_markdown() -> str:
     """The page."""
     lines = ["# Costs", "", READ, "", MADE, "", "## Algorithms", "", *_catalogue(), ""]
     lines += ["## Curves", "", CURVES.format(start=START, h100=H100_HOURS_PER_GB200_HOUR), "", *_curves(), ""]
-    lines += ["## FLOPs", "", FLOPS, "", *_flops(), "", LORA, "", "## Memory", "", *_memory(), ""]
-    lines += ["## Forecast", "", FORECAST, "", "## References", "", *_references(), ""]
+    lines += ["## FLOPs", "", _flops_told(), "", *_flops(), "", LORA, "", "## Memory", "", *_memory(), ""]
+    lines += ["## Forecast", "", FORECAST, "", "## References", "", YEARS, "", *_references(), ""]
     lines += ["## Further reading", "", *(f"- {one}: {one.note}." for one in further_reading())]
     return "\n".join(lines) + "\n"
 
@@ -101,6 +120,8 @@ def _catalogue() -> Iterator[str]:
             here,
         )
         yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield "What tinker-nomics notes of them; its claims, not measurements of ours:"
     yield ""
     yield from (f"- **{name}**: {row.notes}" for name, row in profiles().items())
     yield ""
@@ -121,6 +142,17 @@ def _curves() -> Iterator[str]:
         yield f"| {name} | {fit.ceiling:g} | {fit.steepness:g} | {fit.midpoint:,.0f} | {h100:,.0f} | {rewards} |"
 
 
+def _filled(text: str, **values: object) -> str:
+    """Paragraphs with their values, in lines as long as the others of the page."""
+    paragraphs = text.format(**values).split("\n\n")
+    return "\n\n".join(textwrap.fill(one, LINE, break_long_words=False, break_on_hyphens=False) for one in paragraphs)
+
+
+def _flops_told() -> str:
+    spec = model_spec(EXAMPLE)
+    return _filled(FLOPS, named=NAMED, active=spec.active / 1e9, total=spec.total / 1e9)
+
+
 def _flops() -> Iterator[str]:
     spec = model_spec(EXAMPLE)
     given = costs.lora_training_flops_as_given(spec.active, rank=RANK, d_model=spec.d_model)
@@ -139,16 +171,23 @@ def _flops() -> Iterator[str]:
 
 def _memory() -> Iterator[str]:
     total = model_spec(EXAMPLE).total
-    lora = memory.lora_memory(total, total).total
+    lora, ours = memory.lora_memory(total, total).total, memory.lora_memory(total).total
     ppo = memory.ppo_memory(total, total, total, total).total
-    yield f"| bytes | | {NAMED}, every model as large |"
+    adapter, rest = "500 MB (adapter of rank 32 and optimizer)", "keys and values + activations"
+    rows = (
+        (
+            "GRPO with LoRA, by tinker-nomics",
+            f"2·P_total + 2·P_ref + {adapter} + {rest}",
+            f"{lora / 1e9:.0f} GB + {rest}",
+        ),
+        ("GRPO with LoRA, as plans count it", f"2·P_total + {adapter} + {rest}", f"{ours / 1e9:.0f} GB + {rest}"),
+        ("PPO, all parameters, by tinker-nomics", "16·P_total + 16·P_critic + 2·P_ref + 2·P_RM", f"{ppo / 1e9:.0f} GB"),
+    )
+    yield f"| | bytes | {NAMED}, every model as large |"
     yield "|---|---|---|"
-    formula = "2·P_total + 2·P_ref + 500 MB (adapter of rank 32 and optimizer) + keys and values + activations"
-    yield f"| GRPO with LoRA | {formula} | {lora / 1e9:.0f} GB + keys, values, activations |"
-    yield f"| PPO, all parameters | 16·P_total + 16·P_critic + 2·P_ref + 2·P_RM | {ppo / 1e9:.0f} GB |"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
     yield ""
-    yield "A reference that is the policy's base without its adapter takes no memory of its own. Keys and values of a"
-    yield "token: 2 · layers · KV heads · head size · 2 bytes. Activations: `algorithms/memory.py`."
+    yield _filled(MEMORY, as_given=ppo / lora, ours=(ours + memory.LORA_BYTES) / ours)
     yield ""
     yield "What our own engine holds on a CPU is planned by `flows/checks/engine_memory.py`. Beside the peaks of real"
     yield "processes that train SmolLM2-135M with rank 16, as `python -m benchmarks.plan` measures them:"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from tasks.chart_frame import Frame, legend
+from tasks.chart_frame import INK, Frame, legend, text
 from tasks.curve import COLOURS
 
 STEPS = 120
@@ -19,6 +19,7 @@ def log_chart_svg(
     title: str,
     across: str,
     marked: Mapping[str, float],
+    level: tuple[float, str] | None = None,
 ) -> str:
     """A chart of functions by name, from `low` to `high`.
 
@@ -29,10 +30,12 @@ def log_chart_svg(
         title: stands above.
         across: what the lower axis counts.
         marked: where on a curve a dot stands.
+        level: a height that is wanted, and what to call it: a dashed line.
     """
     grid = [low * (high / low) ** (step / STEPS) for step in range(STEPS + 1)]
-    frame = Frame.around(math.log10(low), math.log10(high), [curve(x) for curve in curves.values() for x in grid])
-    drawn: list[str] = []
+    heights = [curve(x) for curve in curves.values() for x in grid] + ([level[0]] if level else [])
+    frame = Frame.around(math.log10(low), math.log10(high), heights)
+    drawn = _level(frame, *level) if level else []
     for place, (name, curve) in enumerate(curves.items()):
         colour = COLOURS[place % len(COLOURS)]
         path = "L".join(" ".join(frame.at(math.log10(x), curve(x))) for x in grid)
@@ -45,9 +48,16 @@ def log_chart_svg(
     return frame.chart(title, along, across, drawn)
 
 
+def _level(frame: Frame, height: float, name: str) -> list[str]:
+    left, up = frame.at(frame.x_low, height)
+    right = frame.at(frame.x_high, height)[0]
+    line = f'<path class="level" d="M{left} {up}H{right}" stroke="{INK}" stroke-dasharray="4 4"/>'
+    return [line, text(float(left) + 6, float(up) - 5, name)]
+
+
 def _ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times the powers of ten; the powers alone where those would be too many."""
+    """1 and 3 times the powers of ten; the powers alone where those would be too many to be told apart."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    factors = (1, 2, 5) if len(powers) <= 4 else (1,)
+    factors = (1, 3) if len(powers) <= 4 else (1,)
     ticks = [factor * 10.0**power for power in powers for factor in factors]
     return [x for x in ticks if low * 0.999 <= x <= high * 1.001]

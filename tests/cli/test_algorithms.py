@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -100,9 +101,9 @@ def test_algorithms_are_compared_by_memory_settings_and_published_curves(
     cells = {label: told for label, *told in rows if label}
     assert cells["catalogue row"] == ["GRPO", "CISPO", "GRPO, its family"]
     assert cells["typical G"] == ["2, 8, 16, 32, 64", "8, 16", "2, 8, 16, 32, 64"]
-    assert cells["at 3,000 GB200 h"] == ["0.312", "0.390", "–"]
-    assert cells["at 6,000 GB200 h"][1] == "0.512"
-    assert cells["compute for 0.51"][0] == "never: it ends at 0.5"
+    assert cells["solved at 3,000 GB200 h"] == ["0.312", "0.390", "–"]
+    assert cells["solved at 6,000 GB200 h"][1] == "0.512"
+    assert cells["compute to solve 0.51"][0] == "never: it ends at 0.5"
     assert cells["curve"][2] == "none published"
 
 
@@ -123,11 +124,16 @@ def test_a_comparison_as_json_and_in_80_columns(
 
 def test_the_curves_are_drawn_with_a_dot_at_each_midpoint(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "curves.svg"
-    asked(capsys, "--compare", "grpo", "cispo", "gspo", "--svg", str(picture))
+    asked(capsys, "--compare", "grpo", "cispo", "gspo", "--svg", str(picture), "--target", "0.65")
     drawn = ET.fromstring(picture.read_text())
     kinds = [element.attrib.get("class") or element.tag.rpartition("}")[2] for element in drawn.iter()]
-    assert (kinds.count("curve"), kinds.count("circle")) == (2, 2)
-    assert {"grpo", "cispo", "GB200 hours"} <= {element.text for element in drawn.iter()}
+    assert (kinds.count("curve"), kinds.count("circle"), kinds.count("level")) == (2, 2, 1)
+    words = [element for element in drawn.iter() if element.text]
+    assert {"grpo", "cispo", "GB200 hours", "--target 0.65"} <= {element.text for element in words}
+    hours = [(float(one.attrib["x"]), one.text or "") for one in words if one.attrib.get("y") == "222"]
+    assert [text for _, text in hours] == ["100", "300", "1,000", "3,000", "10,000", "30,000", "100,000"]
+    room = [after - before for (before, _), (after, _) in pairwise(hours)]
+    assert min(room) > 7 * len("100,000") * 1.5, "the last one ends at its place, the others have it in their middle"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +180,7 @@ def test_the_page_of_costs_is_made_from_the_catalogue_and_the_formulas() -> None
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("cispo", "A 58%, B 2.2, Cmid 3,000 GB200 h = 8,400 H100 h"),
+        ("cispo", "A 0.58, B 2.2, Cmid 3,000 GB200 h = 8,400 H100 h"),
         ("gspo", "By tinker-nomics, for GRPO, its family."),
         ("ppo_critic", "| models in memory | policy, reference, critic, reward_model |"),
         ("sft", "tinker-nomics has no row for it"),
