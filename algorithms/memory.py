@@ -27,17 +27,26 @@ LOGITS_BYTES = 6
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes by what they hold."""
+    """Bytes by what they hold.
+
+    Args:
+        weights: of the base, and of copies of it.
+        adapter_and_optimizer: of all adapters, with what trains them.
+        kv_cache: keys and values; 0 where sampling has no part in the peak.
+        activations: of a backward pass; or, where sampling is the peak, of its logits.
+        process: what a process takes beside them, Python and its libraries.
+    """
 
     weights: float
     adapter_and_optimizer: float = 0
     kv_cache: float = 0
     activations: float = 0
+    process: float = 0
 
     @property
     def total(self) -> float:
         """All of them at once, as on a GPU that samples and trains in turn without giving memory back."""
-        return self.weights + self.adapter_and_optimizer + self.kv_cache + self.activations
+        return self.weights + self.adapter_and_optimizer + self.kv_cache + self.activations + self.process
 
 
 def lora_memory(total: float, frozen: float = 0, *, kv_cache: float = 0, activations: float = 0) -> Memory:

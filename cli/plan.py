@@ -31,8 +31,9 @@ def plan(
     """Show what a configuration will cost: operations, tokens, FLOPs, memory, time, money. Nothing is allocated.
 
     Everything that a run checks before its session is checked, against the live endpoint: what it serves, the losses
-    its provider has, the weights to start from. Data order is seeded, so prompts are counted exactly. How long
-    completions will be is not known: at least one token, at most sampling.max_tokens.
+    its provider has, the weights to start from, whether the budget leaves anything useful. Data order is seeded, so
+    prompts are counted exactly. How long completions will be is not known: at least one token, at most
+    sampling.max_tokens; what is typical is assumed, and said in the second line.
 
     Parameters
     ----------
@@ -43,7 +44,8 @@ def plan(
     as_json
         Print JSON, as docs/plan.schema.json describes it; a list where two files are named.
     overrides
-        A field put over the file's, both files' where there are two, e.g. --set cycles=20; may be repeated.
+        A field put over the file's, both files' where there are two, e.g. --set cycles=20; field=none takes it away;
+        may be repeated.
     embedded
         Always, or never, start a gateway to ask.
     """
@@ -91,6 +93,6 @@ def _show(files: Sequence[Path], configs: Sequence[tuple[str, AnyConfig]], plans
     console = Console(width=shutil.get_terminal_size().columns)  # COLUMNS, else the terminal's own, else 80
     for part in shown(plans[0]) if len(plans) == 1 else compared([str(path) for path in files], configs, plans):
         console.print(part, highlight=False)
-    if all(one.cost is None for one in plans):
+    if all(one.assumptions.prices is None for one in plans):
         console.print("Money: fill in a price file (whitney init prices), then --prices FILE.", highlight=False)
     console.print("Nothing was allocated: no session, no operation.", highlight=False)

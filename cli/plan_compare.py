@@ -6,12 +6,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cli.plan_numbers import Row, rows
-from cli.plan_view import plain_table
+from cli.fitting import Fitting, plain_table
+from cli.plan_numbers import Row, place_in_a_run, rows
+from cli.plan_view import ASSUMED, WARNING, noted
+from cli.plan_words import completions_told
 from flows.checks.drift import changes
 from flows.checks.plan import Plan
 from flows.load_config import AnyConfig
@@ -26,12 +27,19 @@ def compared(
     """Both, the differences marked; `names` are the files'."""
     for place, (name, plan) in enumerate(zip(names, plans, strict=True), 1):
         yield Text(f"{place}: {name}: {plan.title}", style="bold")
+        for of_what, part in ((f", {name}", one) for name, one in plan.stages.items()) if plan.stages else [("", plan)]:
+            if assumed := completions_told(part.assumptions):
+                yield Text(f"{place}{of_what}: {assumed}", style=ASSUMED)
+        yield from (Text(f"{place}: Warning: {warning}", style=WARNING) for warning in plan.warnings)
     yield from _settings(configs)
     yield _costs(plans)
     for note in dict.fromkeys(note for plan in plans for note in plan.notes):
-        whose = ", ".join(str(place) for place, plan in enumerate(plans, 1) if note in plan.notes)
-        yield Padding(Text(f"{whose}: {note}"), (0, 0, 0, 1))
+        yield noted(f"{_whose(note, plans)}:", note)
     yield ""
+
+
+def _whose(note: str, plans: Sequence[Plan]) -> str:
+    return ", ".join(str(place) for place, plan in enumerate(plans, 1) if note in plan.notes)
 
 
 def _settings(configs: Sequence[tuple[str, AnyConfig]]) -> Iterator[RenderableType]:
@@ -60,29 +68,66 @@ def _short(value: object) -> str:
     return textwrap.shorten("–" if value is None else str(value), VALUE_SHOWN, placeholder="…")
 
 
-def _costs(plans: Sequence[Plan]) -> Table:
-    """Typical values, and how many times as much the second takes."""
+def _costs(plans: Sequence[Plan]) -> RenderableType:
+    """Typical values with their range below, and how many times as much the second takes."""
+    return Fitting([_table(plans, ranges=True), _table(plans, ranges=False), _row_by_row(plans)])
+
+
+def _table(plans: Sequence[Plan], *, ranges: bool) -> Table:
     table = plain_table()
-    table.add_column("typically", no_wrap=True)
-    for title in ("1", "2", "2 ÷ 1", ""):
+    table.add_column("typically\n(at least – at most)" if ranges else "typically", no_wrap=True)
+    for title in ("1", "2", "2 ÷ 1"):
         table.add_column(title, justify="right", no_wrap=True)
-    first, second = ({(row.group, row.name): row for row in rows(plan)} for plan in plans)
     group = ""
-    groups = list(dict.fromkeys(group for group, _ in first))
-    for key in sorted(dict.fromkeys((*first, *second)), key=lambda key: groups.index(key[0])):
-        if group not in ("", key[0]):
+    for pair in _pairs(plans):
+        row = next(row for row in pair if row)
+        if group not in ("", row.group):
             table.add_section()
-        group = key[0]
-        table.add_row(key[1], *_beside(first.get(key), second.get(key)))
+        group = row.group
+        cells = [_cell(one, ranges=ranges) for one in pair]
+        table.add_row(row.name, *cells, _ratio(*pair), style="bold" if row.total else "")
     return table
 
 
-def _beside(one: Row | None, other: Row | None) -> list[str]:
-    """Two values, their ratio, and a mark where they differ; a dash where there is none."""
-    values = [row.whole.typical if row and row.whole else None for row in (one, other)]
-    told = next(row.told for row in (one, other) if row)
-    cells = ["–" if value is None else told(value) for value in values]
-    if cells[0] == cells[1]:
-        return [*cells, "", ""]
-    first, second = values
-    return [*cells, f"{second / first:.2f}" if first and second is not None else "", DIFFERENT]
+def _row_by_row(plans: Sequence[Plan]) -> Table:
+    """For terminals that are too narrow for any table."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    for pair in _pairs(plans):
+        table.add_row(Text(next(row.name for row in pair if row), style="bold"))
+        for place, row in enumerate(pair, 1):
+            table.add_row(f"  {place}", _cell(row, ranges=False))
+    return table
+
+
+def _pairs(plans: Sequence[Plan]) -> list[tuple[Row | None, Row | None]]:
+    """The rows of both, those of one name beside each other, in the order of a run and a group's sum last."""
+    first, second = ({(row.group, row.name): row for row in rows(plan)} for plan in plans)
+    found = [(first.get(key), second.get(key)) for key in dict.fromkeys((*first, *second))]
+    groups = list(dict.fromkeys(row.group for row in (*first.values(), *second.values())))
+
+    def place(pair: tuple[Row | None, Row | None]) -> tuple[int, bool, int]:
+        row = next(row for row in pair if row)
+        return groups.index(row.group), row.total, place_in_a_run(row.name)
+
+    return sorted(found, key=place)
+
+
+def _cell(row: Row | None, *, ranges: bool) -> str:
+    """A value, and the range where it is not certain; a dash where there is none."""
+    if row is None or row.whole is None:
+        return "–"
+    told = row.told(row.whole.typical)
+    least, most = row.told(row.whole.least), row.told(row.whole.most)
+    return told if not ranges or least == most else f"{told}\n({least} – {most})"
+
+
+def _ratio(one: Row | None, other: Row | None) -> str:
+    """How many times as much, and a mark where they differ."""
+    if one is None or other is None or one.whole is None or other.whole is None:
+        return DIFFERENT if one != other else ""
+    first, second = one.whole.typical, other.whole.typical
+    if one.told(first) == other.told(second):
+        return ""
+    return f"{second / first:.2f} {DIFFERENT}" if first else DIFFERENT

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+
+from pydantic import SecretStr
 
 from algorithms import gpus
-from algorithms.gpus import Gpu
-from algorithms.model_specs import ModelSpec
-from cli.endpoint import endpoint
+from cli.endpoint import endpoint, greet_named
 from cli.failures import UsageError
+from cli.plan_budget import month_warnings, require_sense_of_pipeline
 from cli.plan_options import Reckoning
 from cli.prefect_api import prefect_api
 from cli.served_for import served_for
 from cli.terminal import Say
-from flows.checks.plan import Plan, plan_in_full
+from flows.checks.plan import Plan, Terms, plan_in_full
+from flows.checks.plan_earlier import as_in_an_earlier_run
+from flows.checks.plan_lengths import Typical
+from flows.checks.plan_notes import budget_warnings
 from flows.checks.plan_record import in_all
 from flows.checks.prepare import prepare
+from flows.checks.prepared import Prepared
 from flows.config.pipeline import PipelineConfig
+from flows.durable.budget_begin import require_sense
 from flows.load_config import AnyConfig
 from flows.stages.checks import prepare_stages
 from tasks.credentials import settings_for
-from tasks.prices import Prices, read_prices
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """A `Reckoning`, read: money, time, how long completions are, the sizes of models."""
-
-    prices: Prices | None
-    gpu: Gpu | None
-    typical_tokens: float | None
-    sizes: Mapping[str, ModelSpec]
+from tasks.prices import read_prices
+from whitney.client import WhitneyClient
 
 
 def terms_of(said: Reckoning, configs: Sequence[AnyConfig]) -> list[Terms]:
@@ -45,10 +42,15 @@ def terms_of(said: Reckoning, configs: Sequence[AnyConfig]) -> list[Terms]:
     sizes = said.sizes(configs)
     try:
         gpu = gpus.gpu(said.gpu) if said.gpu else None
+        typical = Typical(said.completion_tokens, "option") if said.completion_tokens is not None else None
         files = [said.prices or config.budget.prices for config in configs]
-        return [Terms(read_prices(file) if file else None, gpu, said.completion_tokens, sizes) for file in files]
+        prices = [read_prices(file) if file else None for file in files]
     except ValueError as error:
         raise UsageError(str(error)) from error
+    return [
+        Terms(prices=priced, price_file=file, gpu=gpu, completion=typical, sizes=sizes)
+        for priced, file in zip(prices, files, strict=True)
+    ]
 
 
 @contextmanager
@@ -57,6 +59,9 @@ def endpoint_for(configs: Sequence[AnyConfig], *, embedded: bool | None, say: Sa
     with ExitStack() as stack:
         if any(config.credentials_block for config in configs):
             stack.enter_context(prefect_api(say))  # the block is on a Prefect server
+        for block in dict.fromkeys(config.credentials_block for config in configs):
+            if block is not None:
+                greet_named(block, say)
         if served := [served_for(config) for config in configs if config.credentials_block is None]:
             models = list(dict.fromkeys(model for names, _ in served for model in names))
             stack.enter_context(endpoint(models, served[0][1], embedded=embedded, say=say))
@@ -67,24 +72,29 @@ async def plan_of(algorithm: str, config: AnyConfig, terms: Terms) -> Plan:
     """The plan, with examples and scored answers; of a pipeline that of every stage, and their sum.
 
     Raises:
-        ConfigError, DataError, RenderingError, ModelError, WhitneyError: as for `flows.checks.prepare.prepare`.
+        ConfigError, DataError, RenderingError, ModelError, WhitneyError: as for `flows.checks.prepare.prepare`; and a
+            budget that leaves nothing useful is refused as a run refuses it.
     """
-    keys = [(await asyncio.to_thread(settings_for, config.credentials_block)).api_key]
-    if isinstance(config, PipelineConfig):
-        prepared = await prepare_stages(config, skipped=())
-    else:
-        client, found = await prepare(algorithm, config)
-        await client.aclose()
-        prepared = {algorithm: found}
-    plans = {
-        name: await plan_in_full(
-            one,
-            prices=terms.prices,
-            gpu=terms.gpu,
-            typical_tokens=terms.typical_tokens,
-            sizes=terms.sizes,
-            keys=keys,
-        )
-        for name, one in prepared.items()
-    }
-    return in_all(plans) if isinstance(config, PipelineConfig) else plans[algorithm]
+    settings = await asyncio.to_thread(settings_for, config.credentials_block)
+    async with WhitneyClient(settings) as client:
+        if isinstance(config, PipelineConfig):
+            prepared = await prepare_stages(config, skipped=())
+            await require_sense_of_pipeline(config, prepared)
+        else:
+            own, found = await prepare(algorithm, config)
+            await own.aclose()
+            require_sense(found, goes_on=False)
+            prepared = {algorithm: found}
+        plans = {name: await _plan_of_run(one, terms, client, settings.api_key) for name, one in prepared.items()}
+        if not isinstance(config, PipelineConfig):
+            return plans[algorithm]
+        whole = in_all(plans)
+        warnings = [*budget_warnings(config.budget, whole.bill.limited), *await month_warnings(config, whole, client)]
+        return replace(whole, warnings=warnings)
+
+
+async def _plan_of_run(prepared: Prepared, terms: Terms, client: WhitneyClient, key: SecretStr) -> Plan:
+    config = prepared.config
+    earlier = None if terms.completion else as_in_an_earlier_run(prepared.algorithm, config)
+    plan = await plan_in_full(prepared, replace(terms, completion=terms.completion or earlier), [key])
+    return replace(plan, warnings=[*plan.warnings, *await month_warnings(config, plan, client)])

@@ -9,7 +9,22 @@ from algorithms.spans import Span, Spans, added
 from flows.checks.plan import Plan
 from flows.checks.plan_rates import Bill
 
+IN_A_RUN = (
+    "save_weights_for_sampler",
+    "sample",
+    "logprobs",
+    "forward",
+    "forward_backward",
+    "optim_step",
+    "save_state",
+    "export_lora",
+)
+"""Operations in the order in which a cycle asks for them."""
+
+COST_OF = {"operations": "cost of operations", "tokens": "cost of tokens", "gpu_time": "cost of GPU time"}
+ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
+NOISE = 1e-6
 Told = Callable[[float], str]
 
 
@@ -18,12 +33,14 @@ class Row:
     """One quantity.
 
     Args:
-        group: what it is part of: "operations", "tokens", "compute".
+        group: what it is part of: "operations", "tokens", "compute", "cost".
         name: for people.
         told: a value in words.
         whole: of the run; None where it is not known.
         mean: of a cycle; None where a run has it once.
         total: whether it is the sum of its group.
+        rhythm: in words, where it does not come in every cycle: "every 6th".
+        lasts: whether it is held and not used up, so that cycles do not add up.
     """
 
     group: str
@@ -32,37 +49,79 @@ class Row:
     whole: Span | None
     mean: Span | None
     total: bool = False
+    rhythm: str | None = None
+    lasts: bool = False
+
+    def once(self, cycles: int) -> str:
+        """What of a typical run is beside its cycles, in words; nothing where that is nothing, or not known."""
+        if self.whole is None or self.rhythm or self.lasts:
+            return ""
+        beside = self.whole.typical - (self.mean.typical * cycles if self.mean else 0.0)
+        return self.told(beside) if beside > NOISE * self.whole.typical else ""
+
+    def in_cycle(self) -> str:
+        """What the mean cycle has, in words."""
+        return self.rhythm or ("" if self.mean is None else self.told(self.mean.typical))
 
 
 def rows(plan: Plan) -> list[Row]:
     """Everything a plan counts, in the order it is read."""
-    bill = Bill(plan.operations, plan.tokens, plan.flops, plan.seconds, plan.cost)
-    mean = plan.per_cycle
+    bill, mean = plan.bill, plan.per_cycle
+    seldom = {"save_state": f"every {ordinal(plan.save_every)}"} if mean and plan.save_every > 1 else {}
+    kinds = sorted(bill.operations, key=place_in_a_run)
+    operations = {kind: bill.operations[kind] for kind in kinds}
     return [
-        *_counted("operations", bill.operations, mean.operations if mean else {}),
-        *_counted("tokens", bill.tokens, mean.tokens if mean else {}),
-        *_computed(bill, mean, plan.currency or ""),
-        Row("compute", "memory", bytes_told, Span.exactly(plan.memory.total) if plan.memory else None, None),
+        *_counted("operations", operations, mean.operations if mean else {}, seldom),
+        *_counted("tokens", bill.tokens, mean.tokens if mean else {}, {}),
+        *_computed(plan, mean),
+        *_cost(bill, mean, plan.currency or ""),
     ]
 
 
-def _counted(group: str, whole: Spans, mean: Mapping[str, Span]) -> Iterator[Row]:
+def _counted(group: str, whole: Spans, mean: Mapping[str, Span], seldom: Mapping[str, str]) -> Iterator[Row]:
     for name, span in whole.items():
-        yield Row(group, name, amount, span, mean.get(name))
+        yield Row(group, name, amount, span, mean.get(name), rhythm=seldom.get(name))
     yield Row(group, f"all {group}", amount, added(whole.values()), added(mean.values()), total=True)
 
 
-def _computed(bill: Bill, mean: Bill | None, currency: str) -> Iterator[Row]:
-    yield Row("compute", "FLOPs", scaled, bill.flops, mean.flops if mean else None)
-    if bill.seconds:
-        yield Row("compute", "time", seconds_told, bill.seconds, mean.seconds if mean else None)
-    if bill.cost:
-        yield Row("compute", f"cost, {currency}", money_told, bill.cost, mean.cost if mean else None)
+def _computed(plan: Plan, mean: Bill | None) -> Iterator[Row]:
+    yield Row("compute", "FLOPs", scaled, plan.flops, mean.flops if mean else None)
+    if plan.seconds:
+        where = plan.assumptions.gpu
+        yield Row("compute", f"time on {where}", seconds_told, plan.seconds, mean.seconds if mean else None)
+    held = Span.exactly(plan.memory.total) if plan.memory else None
+    yield Row("compute", "memory at its peak", bytes_told, held, None, lasts=True)
+
+
+def _cost(bill: Bill, mean: Bill | None, currency: str) -> Iterator[Row]:
+    """What each thing costs, where several do; and all of it."""
+    if not bill.cost:
+        return
+    if len(bill.cost_parts) > 1:
+        for name, span in bill.cost_parts.items():
+            part = mean.cost_parts.get(name) if mean else None
+            yield Row("cost", f"{COST_OF[name]}, {currency}", money_told, span, part)
+        yield Row("cost", f"all cost, {currency}", money_told, bill.cost, mean.cost if mean else None, total=True)
+    else:
+        what = COST_OF[next(iter(bill.cost_parts))]
+        yield Row("cost", f"{what}, {currency}", money_told, bill.cost, mean.cost if mean else None, total=True)
+
+
+def place_in_a_run(kind: str) -> int:
+    """Where an operation stands; whatever else there is comes last, as it was."""
+    return IN_A_RUN.index(kind) if kind in IN_A_RUN else len(IN_A_RUN)
+
+
+def ordinal(number: int) -> str:
+    """ "6th", "22nd"."""
+    teens = 10 < number % 100 < 20
+    return f"{number}{'th' if teens else ENDINGS.get(number % 10, 'th')}"
 
 
 def amount(value: float) -> str:
-    """A count: whole where it is large or whole, else with two digits."""
-    return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:,.2f}"
+    """A count: whole where it is whole or large, else with three digits."""
+    near = round(value)
+    return f"{near:,}" if value >= 100 or abs(value - near) <= NOISE * max(1.0, value) else f"{value:.3g}"
 
 
 def scaled(value: float) -> str:
@@ -74,7 +133,9 @@ def scaled(value: float) -> str:
 
 
 def bytes_told(value: float) -> str:
-    """Bytes in GB, 10^9 as GPUs are sold; small ones in MB."""
+    """Bytes in GB, 10^9 as GPUs are sold; small ones in MB; a dash for none."""
+    if not value:
+        return "–"
     return f"{value / 1e9:,.1f} GB" if value >= 1e8 else f"{value / 1e6:,.1f} MB"
 
 
@@ -87,5 +148,5 @@ def seconds_told(value: float) -> str:
 
 
 def money_told(value: float) -> str:
-    """An amount of money: cents, or two digits of less than one."""
-    return f"{value:,.2f}" if value >= 0.01 or value == 0 else f"{value:.2g}"
+    """An amount of money, in cents."""
+    return f"{value:,.2f}" if value >= 0.01 or value == 0 else "< 0.01"

@@ -27,11 +27,13 @@ class Reckoning:
     Parameters
     ----------
     prices
-        Your price file; `whitney init prices` writes one to fill in.
+        Your price file; `whitney init prices` writes one to fill in. Default: the configuration's budget.prices.
     gpu
-        Reckon time on this GPU, h100 for one; default: the price file's.
+        Reckon time on this GPU, h100 for one; default: the price file's. An hour of another GPU than the price file's
+        has no price.
     completion_tokens
-        Tokens of a typical completion; default: as long as the data's answers, else half of sampling.max_tokens.
+        Tokens of a typical sampled completion; default: the mean of the newest run in output_dir with the same
+        algorithm, model, data and sampling.max_tokens, else half of sampling.max_tokens.
     model_config
         Hugging Face config.json of the model, or a folder that holds it: for FLOPs and memory of a model whose sizes
         are not known. Where a plan has several models, NAME=FILE; may be repeated.

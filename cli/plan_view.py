@@ -1,25 +1,24 @@
-"""A plan as a person reads it: tables that fit 80 columns, examples with what is trained marked, notes."""
+"""A plan as a person reads it: what it assumes, tables that fit the terminal, examples, warnings, notes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rich.box import SIMPLE
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from cli.fitting import Fitting, plain_table
+from cli.plan_examples import examples
 from cli.plan_numbers import Row, bytes_told, rows
+from cli.plan_words import completions_told
 from flows.checks.plan import Plan
-from flows.checks.plan_gold import Gold
-from flows.checks.plan_samples import Sample
 
-PROMPT_SHOWN = 240
-"""Characters of a prompt that are shown; of a longer one the middle is left out."""
-
-TRAINED = "bold green"
-LINE_END = "↵"
+SPAN = ("at least", "typically", "at most")
+MEMORY = ("weights", "adapter", "KV", "backward", "process", "all")
+"""KV are keys and values, "backward" the activations of a backward pass."""
+ASSUMED, WARNING = "bold cyan", "bold yellow"
 
 
 def shown(plan: Plan) -> Iterator[RenderableType]:
@@ -28,79 +27,94 @@ def shown(plan: Plan) -> Iterator[RenderableType]:
         yield Text(f"stage {name}", style="bold reverse")
         yield from shown(stage)
     yield Text(plan.title, style="bold")
+    if assumed := completions_told(plan.assumptions):
+        yield Text(assumed, style=ASSUMED)
+    yield from (Text(f"Warning: {warning}", style=WARNING) for warning in plan.warnings)
     yield _quantities(plan)
     if plan.models:
         yield _memory(plan)
-    yield from _examples(plan)
-    for note in plan.notes:
-        yield Padding(Text(f"· {note}"), (0, 0, 0, 1))
+    yield from examples(plan)
+    yield from (noted("·", note) for note in plan.notes)
     yield ""
 
 
-def _quantities(plan: Plan) -> Table:
-    """Operations, tokens, FLOPs, time and money: of the mean cycle, and of the whole."""
+def noted(mark: str, text: str) -> RenderableType:
+    """A note, its further lines under its first."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(mark, Text(text))
+    return Padding(grid, (0, 0, 0, 1))
+
+
+def _quantities(plan: Plan) -> RenderableType:
+    """Operations, tokens, FLOPs, time and money; in a narrow terminal with fewer columns, or a line for each value."""
+    found = [row for row in rows(plan) if not (row.lasts and plan.models)]  # they have a table of their own
+    cycles = ("once", "a cycle") if plan.per_cycle else ()
+    columns = [(*cycles, *SPAN), SPAN, SPAN[1:]]
+    return Fitting([*(_table(plan, found, titles) for titles in dict.fromkeys(columns)), _row_by_row(plan, found)])
+
+
+def _table(plan: Plan, found: Sequence[Row], titles: Sequence[str]) -> Table:
     table = plain_table()
-    table.add_column(f"{plan.cycles} cycle{'' if plan.cycles == 1 else 's'}", no_wrap=True)
-    for title in ("a cycle", "at least", "typically", "at most"):
+    table.add_column(_cycles(plan), no_wrap=True)
+    for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     group = ""
-    for row in rows(plan):
+    for row in found:
         if group not in ("", row.group):
             table.add_section()
         group = row.group
-        table.add_row(row.name, *_cells(row), style="bold" if row.total or row.group == "compute" else "")
+        cells = _cells(plan, row)
+        style = "bold" if row.total or row.group == "compute" else ""
+        table.add_row(row.name, *(cells[title] for title in titles), style=style)
+    if plan.once and "once" in titles:
+        table.caption = f"once: {plan.once}; typically = once + {plan.cycles:,} × a cycle"
+        table.caption_justify = "left"
     return table
 
 
-def _cells(row: Row) -> list[str]:
-    mean = "" if row.mean is None else row.told(row.mean.typical)
-    return [mean, *(["not known"] * 3 if row.whole is None else map(row.told, row.whole.values))]
-
-
-def _memory(plan: Plan) -> Table:
-    """What each model holds: "KV" are keys and values, "backward" the activations of a backward pass."""
-    table = plain_table()
-    table.add_column("memory", overflow="fold")
-    for title in ("weights", "adapter", "KV", "backward", "all"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for name, held in plan.models.items():
-        parts = (held.weights, held.adapter_and_optimizer, held.kv_cache, held.activations, held.total)
-        table.add_row(name, *map(bytes_told, parts))
+def _row_by_row(plan: Plan, found: Sequence[Row]) -> Table:
+    """For terminals that are too narrow for any table."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    for row in found:
+        table.add_row(Text(row.name, style="bold"))
+        for title, cell in _cells(plan, row).items():
+            if cell:
+                table.add_row(f"  {title}", cell)
     return table
 
 
-def _examples(plan: Plan) -> Iterator[RenderableType]:
-    if plan.samples:
-        yield Text.assemble("Examples, in the run's order. Trained, token by token: ", ("⟦so·it·is⟧", TRAINED))
-    for sample in plan.samples:
-        yield Padding(_sample(sample), (0, 0, 0, 1))
-    if plan.gold:
-        yield Text(_gold(plan.gold))
+def _cells(plan: Plan, row: Row) -> dict[str, str]:
+    values = ["not known"] * 3 if row.whole is None else [row.told(value) for value in row.whole.values]
+    cycles = {"once": row.once(plan.cycles), "a cycle": row.in_cycle()} if plan.per_cycle else {}
+    return {**cycles, **dict(zip(SPAN, values, strict=True))}
 
 
-def _sample(sample: Sample) -> Text:
-    prompt = sample.prompt
-    if len(prompt) > PROMPT_SHOWN:
-        half = PROMPT_SHOWN // 2
-        prompt = f"{prompt[:half]} […] {prompt[-half:]}"
-    text = Text.assemble((f"{sample.prompt_tokens} tokens + {sample.which}: ", "dim"), _on_a_line(prompt))
-    if not sample.reply:
-        return text.append(f"⟦{sample.completions} × up to {sample.max_tokens} tokens⟧", TRAINED)
-    trained = "·".join(_on_a_line(token.text) for token in sample.reply if token.trained)
-    untrained = "".join(_on_a_line(token.text) for token in sample.reply if not token.trained)
-    return text.append(untrained).append(f"⟦{trained}⟧", TRAINED)
+def _cycles(plan: Plan) -> str:
+    return f"{plan.cycles:,} cycle{'' if plan.cycles == 1 else 's'}"
 
 
-def _on_a_line(text: str) -> str:
-    return text.replace("\n", LINE_END)
-
-
-def _gold(gold: Gold) -> str:
-    mean = "none has a reward" if gold.mean is None else f"mean reward {gold.mean:.3g}"
-    unscored = f", {gold.unscored} without a reward: {gold.why}" if gold.unscored else ""
-    return f"The data's own answers, scored: {gold.answers}, {mean}{unscored}"
-
-
-def plain_table() -> Table:
-    """A table of few lines, for a terminal or a file."""
-    return Table(box=SIMPLE, padding=(0, 1), pad_edge=False)
+def _memory(plan: Plan) -> RenderableType:
+    """What each model holds, and all of them; narrow: a column for each model."""
+    models = dict(plan.models)
+    if len(models) > 1 and plan.memory:
+        models["all models"] = plan.memory
+    parts = {
+        name: (held.weights, held.adapter_and_optimizer, held.kv_cache, held.activations, held.process, held.total)
+        for name, held in models.items()
+    }
+    across, down = plain_table(), plain_table()
+    across.add_column("memory at its peak")
+    down.add_column("memory at its peak", no_wrap=True)
+    for title in MEMORY:
+        across.add_column(title, justify="right", no_wrap=True)
+    for name in parts:
+        down.add_column(name, justify="right", overflow="fold")
+    for name, held in parts.items():
+        across.add_row(name, *map(bytes_told, held))
+    for title, values in zip(MEMORY, zip(*parts.values(), strict=True), strict=True):
+        down.add_row(title, *map(bytes_told, values), style="bold" if title == "all" else "")
+    return Fitting([across, down])

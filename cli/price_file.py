@@ -13,7 +13,7 @@ def starter_prices(path: str) -> str:
     operations = "\n".join(f"# {kind} = 0.0" for kind in OPERATIONS)
     tokens = "\n".join(f"# {name} = 0.0" for name in TOKENS)
     return f"""# Your prices, for `whitney plan CONFIG --prices {path}` and [budget].
-# What has no price costs nothing. None is filled in: take the # away and write what you pay.
+# What has no price is counted as 0, and named. None is filled in: take the # away and write what you pay.
 currency = "USD"
 
 [operations] # of one operation
@@ -22,7 +22,7 @@ currency = "USD"
 [tokens] # of a million tokens, as the ledger counts them
 {tokens}
 
-# Time is reckoned from FLOPs: count × peak × utilization.
+# Time is reckoned from FLOPs: count × peak × utilization. Another --gpu than this one has no price by the hour.
 # [gpu]
 # kind = "h100" # {", ".join(gpus())}
 # count = 1

@@ -64,18 +64,35 @@ class Prices(_Table):
     )
     gpu: GpuPrice | None = Field(None, description="What time costs.")
 
+    @property
+    def empty(self) -> bool:
+        """Whether no price is above 0, as in a file that nobody has filled in."""
+        return not any((*self.operations.values(), *self.tokens.values(), self.per_second))
+
+    @property
+    def per_second(self) -> float:
+        """Of all GPUs at once."""
+        return self.gpu.count * self.gpu.per_hour / SECONDS_AN_HOUR if self.gpu else 0.0
+
     def cost(self, operations: Mapping[str, float], tokens: Mapping[str, float], seconds: float = 0) -> float:
-        """What so much costs, in `currency`.
+        """What so much costs, in `currency`; arguments as `parts`."""
+        return sum(self.parts(operations, tokens, seconds).values())
+
+    def parts(
+        self, operations: Mapping[str, float], tokens: Mapping[str, float], seconds: float = 0
+    ) -> dict[str, float]:
+        """The same by what it is for: "operations", "tokens", "gpu_time".
 
         Args:
             operations: how many of each kind, by the wire's names.
             tokens: "prefill", "sampled", "trained", as the ledger counts them.
             seconds: of all GPUs at once.
         """
-        billed = sum(self.operations.get(kind, 0.0) * count for kind, count in operations.items())
-        read = sum(self.tokens.get(name, 0.0) * count for name, count in tokens.items()) / TOKENS_A_PRICE
-        hours = seconds / SECONDS_AN_HOUR
-        return billed + read + (self.gpu.count * self.gpu.per_hour * hours if self.gpu else 0.0)
+        return {
+            "operations": sum(self.operations.get(kind, 0.0) * count for kind, count in operations.items()),
+            "tokens": sum(self.tokens.get(name, 0.0) * count for name, count in tokens.items()) / TOKENS_A_PRICE,
+            "gpu_time": self.per_second * seconds,
+        }
 
 
 def read_prices(path: str | Path) -> Prices:
@@ -87,8 +104,12 @@ def read_prices(path: str | Path) -> Prices:
     file = Path(path)
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise PriceError(f"the price file {str(path)!r} cannot be read: {error}") from error
+    except FileNotFoundError as error:
+        raise PriceError(f"the price file {str(path)!r}: no such file; `whitney init prices` writes one") from error
+    except OSError as error:
+        raise PriceError(f"the price file {str(path)!r} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PriceError(f"the price file {str(path)!r} is no text in UTF-8: {error.reason}") from error
     except tomllib.TOMLDecodeError as error:
         raise PriceError(f"the price file {str(path)!r} is no TOML: {error}") from error
     try:

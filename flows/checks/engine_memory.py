@@ -98,8 +98,8 @@ def engine_memory(spec: ModelSpec, held: Held) -> Memory:
     training = max(_training(spec, held), loading)
     cache, drawing = _sampling(spec, held)
     if cache + drawing > training:
-        return Memory(PROCESS + base + kept, copies * adapter, cache, drawing)
-    return Memory(PROCESS + base + kept, copies * adapter, 0, training)
+        return Memory(base + kept, copies * adapter, cache, drawing, PROCESS)
+    return Memory(base + kept, copies * adapter, 0, training, PROCESS)
 
 
 def _training(spec: ModelSpec, held: Held) -> float:

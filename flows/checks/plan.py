@@ -5,83 +5,60 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from pydantic import SecretStr
 
-from algorithms.gpus import Gpu
-from flows.checks.model_size import Sizes
+from flows.checks.plan_fit import fit
 from flows.checks.plan_gold import gold
-from flows.checks.plan_lengths import lengths
+from flows.checks.plan_lengths import Lengths, lengths
 from flows.checks.plan_models import Models, all_of, models_of
-from flows.checks.plan_notes import budget_notes, formula_notes, notes
+from flows.checks.plan_notes import budget_warnings, formula_notes, notes, once, samples_anything
 from flows.checks.plan_rates import Rates
 from flows.checks.plan_record import Plan
 from flows.checks.plan_samples import samples
+from flows.checks.plan_terms import Assumptions, Terms
 from flows.checks.plan_tokens import tokens_of
 from flows.checks.planned_run import spans_of_cycle, spans_of_run
 from flows.checks.prepared import Prepared
-from tasks.prices import Prices
 
-__all__ = ["Plan", "plan_in_full", "plan_of_run"]
+__all__ = ["Plan", "Terms", "plan_in_full", "plan_of_run"]
 
-KNOWN: Sizes = MappingProxyType({})
-"""No sizes given: those that are known."""
+NOTHING_GIVEN = Terms()
+ANOTHER_MACHINE = "The run's own engine works on this machine's CPU: how long that takes is not planned."
 
 
-async def plan_of_run(
-    prepared: Prepared,
-    *,
-    prices: Prices | None = None,
-    gpu: Gpu | None = None,
-    typical_tokens: float | None = None,
-    sizes: Sizes = KNOWN,
-) -> Plan:
+async def plan_of_run(prepared: Prepared, terms: Terms = NOTHING_GIVEN) -> Plan:
     """The plan of a run whose inputs are checked.
 
     Args:
         prepared: the inputs, as `prepare` has found them.
-        prices: the reader's price file; without it nothing is priced.
-        gpu: what time is reckoned on; default: the price file's.
-        typical_tokens: of a completion; default: as long as the data's answers, else half of `sampling.max_tokens`.
-        sizes: of models, by name; default: those that are known.
+        terms: what it is reckoned by beside them.
 
     Raises:
-        ConfigError: `typical_tokens` is out of range.
+        ConfigError: the completions' typical length is out of range.
     """
-    # Prompts are tokenized, which takes seconds where there are many.
-    return await asyncio.to_thread(_plan, prepared, Rates.of(prices, gpu), typical_tokens, sizes)
+    return await asyncio.to_thread(_plan, prepared, terms)  # prompts are tokenized: seconds, where there are many
 
 
-async def plan_in_full(
-    prepared: Prepared,
-    *,
-    prices: Prices | None = None,
-    gpu: Gpu | None = None,
-    typical_tokens: float | None = None,
-    sizes: Sizes = KNOWN,
-    keys: Sequence[SecretStr] = (),
-) -> Plan:
+async def plan_in_full(prepared: Prepared, terms: Terms = NOTHING_GIVEN, keys: Sequence[SecretStr] = ()) -> Plan:
     """The same with examples as the model meets them, and what the rewards make of the right answers.
 
     `keys` are taken out of what a reward function says.
     """
-    plan = await plan_of_run(prepared, prices=prices, gpu=gpu, typical_tokens=typical_tokens, sizes=sizes)
-    return replace(plan, samples=samples(prepared), gold=await gold(prepared, keys))
+    plan, scored = await plan_of_run(prepared, terms), await gold(prepared, keys)
+    warning = scored.warning if scored else None
+    warnings = [*([warning] if warning else []), *plan.warnings]
+    return replace(plan, samples=samples(prepared), gold=scored, warnings=warnings)
 
 
-def _plan(prepared: Prepared, rates: Rates, typical_tokens: float | None, sizes: Sizes) -> Plan:
-    algorithm, config, length = prepared.algorithm, prepared.config, lengths(prepared, typical_tokens)
-    said = [*prepared.warnings(), *notes(prepared, length)]
-    models: Models | None = None
-    try:
-        models = models_of(prepared, sizes)
-        said += models.read()
-        said += formula_notes(rates.told, own_engine=models.own_engine(prepared))
-    except ValueError as error:
-        said.append(f"No FLOPs and no memory: {error}.")
+def _plan(prepared: Prepared, terms: Terms) -> Plan:
+    algorithm, config = prepared.algorithm, prepared.config
+    length, rates = lengths(prepared, terms.completion), Rates(terms)
+    models, unknown = _models_of(prepared, terms)
     tokens, cycles = tokens_of(prepared, length)
     held = models.memory(prepared, length) if models else {}
+    own = models is not None and models.own_engine(prepared)
+    fitting = [fit(all_of(models.gpu_memory(prepared, length)), rates.hardware, here=own)] if models else []
     whole = rates.bill(
         spans_of_run(prepared),
         tokens.by_kind,
@@ -101,9 +78,49 @@ def _plan(prepared: Prepared, rates: Rates, typical_tokens: float | None, sizes:
         memory=all_of(held) if held else None,
         seconds=whole.seconds,
         cost=whole.cost,
-        currency=rates.currency,
+        cost_parts=whole.cost_parts,
+        currency=rates.prices.currency if rates.prices else None,
         cycles=config.cycles,
+        save_every=config.save_every,
+        once=once(prepared),
         per_cycle=mean,
         models=held,
-        notes=[*said, *budget_notes(config.budget, whole.limited)],
+        assumptions=_assumptions(prepared, terms, length, rates),
+        warnings=[
+            *prepared.warnings(),
+            *budget_warnings(config.budget, whole.limited),
+            *unknown,
+            *(one.told for one in fitting if not one.fits),
+            *rates.warnings(whole),
+        ],
+        notes=[
+            *notes(prepared, whole.operations),
+            *(models.read() if models else ()),
+            *(formula_notes(own_engine=own) if models else ()),
+            *(one.told for one in fitting if one.fits),
+            *rates.notes(whole),
+            *([ANOTHER_MACHINE] if own and rates.hardware else []),
+        ],
+    )
+
+
+def _models_of(prepared: Prepared, terms: Terms) -> tuple[Models | None, list[str]]:
+    """The models; or what to say where they are of unknown sizes."""
+    try:
+        return models_of(prepared, terms.sizes), []
+    except ValueError as error:
+        return None, [f"No FLOPs and no memory: {error}."]
+
+
+def _assumptions(prepared: Prepared, terms: Terms, length: Lengths, rates: Rates) -> Assumptions:
+    typical = length.typical if samples_anything(prepared) else None
+    hardware = rates.hardware
+    return Assumptions(
+        completion_tokens=typical.tokens if typical else None,
+        completion_tokens_source=typical.source if typical else None,
+        earlier_run=typical.run if typical else None,
+        gpu=hardware.name if hardware else None,
+        utilization=hardware.utilization if hardware else None,
+        prices=str(terms.price_file) if terms.price_file else None,
+        currency=terms.prices.currency if terms.prices else None,
     )

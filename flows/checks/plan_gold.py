@@ -24,15 +24,27 @@ class Gold:
 
     Args:
         answers: how many were scored.
-        mean: reward of those that have one; None where none has.
+        mean: reward of those that have one; null where none has.
         unscored: those that have none.
+        example: the first of these, by its id; null where all have one.
         why: the reasons, and how often.
     """
 
     answers: int
     mean: float | None
     unscored: int
+    example: str | None
     why: str
+
+    @property
+    def warning(self) -> str | None:
+        """What to say where the rewards and the data do not go together."""
+        if self.mean == 0:
+            return (
+                "The rewards give the data's own answers 0, so nothing can be learnt from them: either the answers are "
+                "wrong, or the rewards ask for what a right answer does not have."
+            )
+        return None
 
 
 async def gold(prepared: Prepared, keys: Sequence[SecretStr] = ()) -> Gold | None:
@@ -46,7 +58,9 @@ async def gold(prepared: Prepared, keys: Sequence[SecretStr] = ()) -> Gold | Non
     async with RewardPool(timeout_s=prepared.config.reward_timeout_s, keys=keys) as pool:
         scores = await rewards.score([_as_replied(prepared, one) for one in answered], prepared.rewards, pool=pool)
     found = [score for score in scores.total if score is not None]
-    return Gold(len(answered), fmean(found) if found else None, len(answered) - len(found), scores.failures.told())
+    without = [one.id for one, score in zip(answered, scores.total, strict=True) if score is None]
+    mean = fmean(found) if found else None
+    return Gold(len(answered), mean, len(without), without[0] if without else None, scores.failures.told())
 
 
 def _as_replied(prepared: Prepared, example: Example) -> Completion:

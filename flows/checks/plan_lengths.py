@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
 
 from algorithms.spans import Span
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError
-from tasks.examples import Example
 
 LOOKED_AT = 256
 """Examples that a mean length is taken of: enough to tell it to within a few percent."""
+
+Source = Literal["half_of_max_tokens", "option", "earlier_run", "ignore_eos"]
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """How long a typical sampled completion is.
+
+    Args:
+        tokens: its tokens.
+        source: who says so.
+        run: the folder of the earlier run that says so.
+    """
+
+    tokens: float
+    source: Source
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,44 +39,36 @@ class Lengths:
         prompt: the mean, of the first training examples.
         longest_prompt: of those.
         completion: at least one, at most `sampling.max_tokens`.
-        why: where the typical one is from.
+        typical: where the typical one is from.
     """
 
     prompt: float
     longest_prompt: int
     completion: Span
-    why: str
+    typical: Typical
 
 
-def lengths(prepared: Prepared, given: float | None = None) -> Lengths:
+def lengths(prepared: Prepared, said: Typical | None = None) -> Lengths:
     """The lengths of a run.
+
+    Half of `sampling.max_tokens` is taken where nobody says better, and not the length of the data's answers: a model
+    that has not learnt yet when to stop talks on, mostly to the end.
 
     Args:
         prepared: its checked inputs.
-        given: the completions' typical length, where the reader knows better.
+        said: the completions' typical length, where it is known better.
 
     Raises:
-        ConfigError: `given` is not within 1…`sampling.max_tokens`.
+        ConfigError: `said` is not within 1…`sampling.max_tokens`.
     """
-    examples = prepared.data.train[:LOOKED_AT]
-    prompts = [len(prepared.renderer.prompt_tokens(one)) for one in examples]
-    sampling = prepared.config.sampling
-    if sampling.ignore_eos:
-        return Lengths(fmean(prompts), max(prompts), Span.exactly(float(sampling.max_tokens)), "sampling.ignore_eos")
-    typical, why = _typical(prepared, examples, given)
-    most = max(typical, float(sampling.max_tokens))
-    return Lengths(fmean(prompts), max(prompts), Span(min(1.0, typical), typical, most), why)
-
-
-def _typical(prepared: Prepared, examples: Sequence[Example], given: float | None) -> tuple[float, str]:
+    prompts = [len(prepared.renderer.prompt_tokens(one)) for one in prepared.data.train[:LOOKED_AT]]
     most = prepared.config.sampling.max_tokens
-    if given is not None:
-        if not 1 <= given <= most:
-            raise ConfigError(
-                f"--completion-tokens {given:g}: a completion has 1 to sampling.max_tokens = {most} tokens"
-            )
-        return given, "--completion-tokens"
-    answers = [len(tokens) for _, tokens in prepared.pairs(examples)]
-    if answers:
-        return min(fmean(answers), most), "the data's answers are so long on average; --completion-tokens says better"
-    return most / 2, "half of sampling.max_tokens; --completion-tokens says better"
+    if prepared.config.sampling.ignore_eos:
+        typical = Typical(most, "ignore_eos")
+        return Lengths(fmean(prompts), max(prompts), Span.exactly(float(most)), typical)
+    typical = said or Typical(max(1.0, most / 2), "half_of_max_tokens")
+    if not 1 <= typical.tokens <= most:
+        raise ConfigError(
+            f"--completion-tokens {typical.tokens:g}: a completion has 1 to sampling.max_tokens = {most} tokens"
+        )
+    return Lengths(fmean(prompts), max(prompts), Span(1.0, typical.tokens, float(most)), typical)

@@ -50,15 +50,19 @@ class Models:
         return prepared.config.model.provider == "local" and self.teacher is None
 
     def memory(self, prepared: Prepared, length: Lengths) -> dict[str, Memory]:
-        """Bytes by "provider/model", with weights in bfloat16; of our own engine, by what its process really holds.
+        """Bytes by "provider/model": of our own engine by what its process really holds, else as `gpu_memory`."""
+        if self.own_engine(prepared):
+            return {f"local/{prepared.config.model.name}": local_memory(prepared, self.policy, length)}
+        return self.gpu_memory(prepared, length)
+
+    def gpu_memory(self, prepared: Prepared, length: Lengths) -> dict[str, Memory]:
+        """Bytes by "provider/model" as a GPU holds them, with weights in bfloat16.
 
         As many keys and values as if a cycle's completions were all held at once, each at its longest; activations of
         one sequence at its longest. A reference, or a teacher that is the same model, has no weights of its own: it is
         the base without the adapter, or with another.
         """
         config = prepared.config
-        if self.own_engine(prepared):
-            return {f"local/{config.model.name}": local_memory(prepared, self.policy, length)}
         rows = getattr(config, "groups_per_cycle", 0) * getattr(config, "group_size", 0)
         longest = length.longest_prompt + length.completion.most
         held = getattr(config, "groups_per_cycle", 0) * length.prompt + rows * length.completion.most
@@ -103,5 +107,6 @@ def all_of(parts: Mapping[str, Memory]) -> Memory:
             total.adapter_and_optimizer + part.adapter_and_optimizer,
             total.kv_cache + part.kv_cache,
             total.activations + part.activations,
+            total.process + part.process,
         )
     return total

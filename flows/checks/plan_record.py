@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -13,6 +13,10 @@ from algorithms.spans import Span, Spans, added, summed
 from flows.checks.plan_gold import Gold
 from flows.checks.plan_rates import Bill
 from flows.checks.plan_samples import Sample
+from flows.checks.plan_terms import Assumptions
+
+OF_A_STAGE = ("completion_tokens", "completion_tokens_source", "earlier_run")
+"""Assumptions that each stage of a pipeline has for itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +28,19 @@ class Plan:
         title: what is trained, in a line.
         operations: by the wire's names.
         tokens: "prefill", "sampled", "trained", as the ledger counts them.
-        flops: floating point operations; None where a model's sizes are not known.
-        memory: bytes of all models at once, None as for `flops`; of a pipeline, of its largest stage.
-        seconds: on the price file's GPUs, or the one that is named; None without either.
-        cost: in `currency`; None without a price file.
+        flops: floating point operations; null where a model's sizes are not known.
+        memory: bytes of all models at once, null as for `flops`; of a pipeline, of its largest stage.
+        seconds: on the GPUs that `assumptions` names; null without any.
+        cost: in `currency`; null without a price.
+        cost_parts: what of it is for "operations", "tokens", "gpu_time"; each only where it has a price.
         currency: the price file's.
         cycles: how many.
-        per_cycle: the mean cycle, without what a run has once; None of a pipeline.
+        save_every: cycles of a block, which ends in a `save_state`.
+        once: what a run has beside its cycles, in words; null of a pipeline.
+        per_cycle: the mean cycle, without what a run has once; null of a pipeline.
         models: what each model holds of the memory, by "provider/model".
+        assumptions: what the numbers take for granted; of a pipeline what all its stages share.
+        warnings: what speaks against beginning such a run.
         notes: how it is reckoned, and what it leaves out.
         samples: examples as the model meets them; only where they were asked for.
         gold: what the rewards make of the data's answers; as for `samples`.
@@ -46,14 +55,24 @@ class Plan:
     memory: Memory | None
     seconds: Span | None
     cost: Span | None
+    cost_parts: Spans
     currency: str | None
     cycles: int
+    save_every: int = 1
+    once: str | None = None
     per_cycle: Bill | None = None
     models: dict[str, Memory] = field(default_factory=dict)
+    assumptions: Assumptions = field(default_factory=Assumptions)
+    warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     gold: Gold | None = None
     stages: dict[str, Plan] = field(default_factory=dict)
+
+    @property
+    def bill(self) -> Bill:
+        """What the whole of it comes to."""
+        return Bill(self.operations, self.tokens, self.flops, self.seconds, self.cost, self.cost_parts)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, as `docs/plan.schema.json` describes it."""
@@ -75,7 +94,9 @@ def in_all(stages: Mapping[str, Plan]) -> Plan:
         memory=max(known, key=lambda one: one.total) if len(known) == len(plans) else None,
         seconds=added(plan.seconds for plan in plans),
         cost=added(plan.cost for plan in plans),
+        cost_parts=summed(plan.cost_parts for plan in plans),
         currency=plans[0].currency,
         cycles=sum(plan.cycles for plan in plans),
+        assumptions=replace(plans[0].assumptions, **dict.fromkeys(OF_A_STAGE)),
         stages=dict(stages),
     )

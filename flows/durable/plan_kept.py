@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.checks.plan import plan_of_run
+from flows.checks.plan import Terms, plan_of_run
 from flows.checks.prepared import Prepared
 from tasks.planned import PARTS
 from tasks.prices import read_prices
@@ -12,10 +12,13 @@ from tasks.run_folder import RunFolder
 
 
 async def keep_plan(inputs: Prepared, folder: RunFolder) -> None:
-    """Write plan.json. An attempt whose configuration has been changed, and may be, has another plan than the first."""
-    prices = inputs.config.budget.prices
-    plan = await plan_of_run(inputs, prices=read_prices(prices) if prices else None)
-    folder.write_plan(plan.as_json())
+    """Write plan.json. An attempt whose configuration has been changed, and may be, has another plan than the first.
+
+    It goes by no earlier run, as `whitney plan` may: all attempts at a run are to plan the same.
+    """
+    file = inputs.config.budget.prices
+    terms = Terms(prices=read_prices(file), price_file=file) if file else Terms()
+    folder.write_plan((await plan_of_run(inputs, terms)).as_json())
 
 
 def planned(folder: RunFolder) -> dict[str, Any] | None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -55,7 +59,8 @@ SIZES = {
     "tie_word_embeddings": False,
 }
 PARAMETERS = 2 * 100 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128) + 5 * 64
-FILES = {"grpo": GRPO, "dapo": DAPO, "sft": SFT, "pipeline": PIPELINE, "prices": PRICES}
+NEVER = GRPO + 'rewards = [{ function = "regex", arguments = { pattern = "no digit" } }]'
+FILES = {"grpo": GRPO, "dapo": DAPO, "sft": SFT, "never": NEVER, "pipeline": PIPELINE, "prices": PRICES}
 
 Planned = Callable[..., Any]
 
@@ -101,8 +106,39 @@ def test_a_plan_has_what_its_schema_says_and_counts_prompts_to_the_token(planned
     assert plan["per_cycle"]["operations"]["sample"]["typical"] == 2
     assert plan["flops"]["least"] < plan["flops"]["typical"] < plan["flops"]["most"]
     assert plan["memory"] == plan["models"]["local/tiny"]
-    assert (plan["cost"], plan["seconds"], plan["stages"]) == (None, None, {})
+    assert plan["memory"]["process"] > plan["memory"]["weights"], "Python and torch are more than so small a model"
+    assert (plan["cost"], plan["cost_parts"], plan["seconds"], plan["stages"]) == (None, {}, None, {})
     assert plan["gold"]["mean"] == 1
+
+
+def test_completions_are_taken_to_be_half_as_long_as_they_may_be_or_as_they_were_in_an_earlier_run(
+    planned: Planned,
+) -> None:
+    def assumed(*arguments: str) -> list[Any]:
+        found = planned("grpo.toml", *arguments)["assumptions"]
+        return [found[f"completion_tokens{what}"] for what in ("", "_source")] + [found["earlier_run"]]
+
+    assert assumed() == [3, "half_of_max_tokens", None]
+    assert assumed("--set", "sampling.ignore_eos=true") == [6, "ignore_eos", None]
+    runs: list[tuple[str, str, list[int | None]]] = [
+        ("other", "sapo", [1]),
+        ("old", "grpo", [2]),
+        ("new", "grpo", [4, 6, None]),
+        ("cut", "grpo", [9]),
+    ]
+    for place, (name, algorithm, lengths) in enumerate(runs):
+        folder = Path("runs", name)
+        folder.mkdir(parents=True)
+        most = 12 if name == "cut" else 6
+        config = load_algorithm(Path("grpo.toml"), [f"sampling.max_tokens={most}"])[1].model_dump(mode="json")
+        record = {"flow_run_id": name, "algorithm": algorithm, "config": config}
+        (folder / "config.json").write_text(json.dumps(record))
+        rows = [json.dumps({"cycle": at, "completion_tokens_mean": mean}) for at, mean in enumerate(lengths)]
+        (folder / "metrics.jsonl").write_text("\n".join(rows))
+        os.utime(folder / "metrics.jsonl", (place, place))
+    assert assumed() == [5, "earlier_run", "runs/new"]
+    assert assumed("--set", "name=old") == [2, "earlier_run", "runs/old"]
+    assert assumed("--completion-tokens", "1.5") == [1.5, "option", None]
 
 
 def test_prices_and_a_gpu_make_money_and_time_of_it(planned: Planned) -> None:
@@ -111,12 +147,22 @@ def test_prices_and_a_gpu_make_money_and_time_of_it(planned: Planned) -> None:
     assert plan["seconds"]["typical"] == pytest.approx(seconds)
     cost = 0.5 * plan["operations"]["sample"]["typical"] + plan["tokens"]["prefill"]["typical"] + 2 * seconds
     assert plan["cost"]["typical"] == pytest.approx(cost)
+    assert plan["cost_parts"]["gpu_time"]["typical"] == pytest.approx(2 * seconds)
+    assert plan["cost_parts"]["tokens"]["typical"] == plan["tokens"]["prefill"]["typical"]
     assert plan["currency"] == "€"
+    assumed = plan["assumptions"]
+    assert (assumed["gpu"], assumed["utilization"], assumed["prices"]) == ("2 × h100", 0.4, "prices.toml")
+    unpriced = "forward, forward_backward, optim_step, save_weights_for_sampler, save_state, export_lora"
+    assert plan["warnings"] == []
+    assert any(note.startswith("Cost: without a price above 0 in prices.toml") for note in plan["notes"]), unpriced
     slower = planned("sft.toml", "--prices", "prices.toml", "--gpu", "L4")
     assert slower["seconds"]["typical"] == pytest.approx(plan["seconds"]["typical"] * 989 / 121)
-    budgeted = planned("sft.toml", "--set", "budget.prices=prices.toml", "--set", "budget.max_operations=3")
+    assert set(slower["cost_parts"]) == {"operations", "tokens"}, "an hour of an L4 does not cost what the H100's does"
+    assert slower["warnings"] == [
+        "gpu.per_hour of prices.toml is the price of the h100, so time on the l4 costs nothing here."
+    ]
+    budgeted = planned("sft.toml", "--set", "budget.prices=prices.toml", "--set", "budget.max_tokens=5000")
     assert budgeted["cost"] == plan["cost"]
-    assert any(note.startswith("budget.max_operations = 3 will end it early: ") for note in budgeted["notes"])
 
 
 def test_the_stages_of_a_pipeline_add_up_and_it_needs_the_memory_of_the_largest(planned: Planned) -> None:
@@ -137,31 +183,87 @@ def test_of_two_configurations_each_has_its_plan(planned: Planned) -> None:
     assert first["operations"]["optim_step"]["most"] == second["operations"]["optim_step"]["most"] == 7
 
 
-@pytest.mark.parametrize("columns", [80, 160])
+@pytest.mark.parametrize("columns", [40, 60, 80, 160])
 def test_what_is_shown_fits_the_terminal(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     assert run_command(["plan", "dapo.toml", "--prices", "prices.toml"]) == 0
-    assert run_command(["plan", "sft.toml", "dapo.toml"]) == 0
+    assert run_command(["plan", "sft.toml", "dapo.toml", "--prices", "prices.toml"]) == 0
     assert run_command(["plan", "pipeline.toml"]) == 0
     shown = [line.rstrip() for line in capsys.readouterr().out.splitlines() if not line.startswith("Whitney at ")]
     assert max(map(len, shown)) <= columns
     text = " ".join(" ".join(shown).split())
-    assert "4 cycles a cycle at least typically at most" in text
-    assert "what is 6 + 5?<|im_end|>↵<|im_start|>a↵⟦1·1·<|im_end|>⟧" in text, "the answer, and what of it is trained"
-    assert "↵<|im_start|>a↵⟦4 × up to 6 tokens⟧" in text
+    assert "…" not in text, "no number is cut, whatever the width"
+    assert "Completions: 3 tokens each, half of sampling.max_tokens; yours by --completion-tokens" in text
+    unbroken = text.replace(" ", "")
+    assert "whatis6+5?<|im_end|>↵<|im_start|>a↵⟦1·1·<|im_end|>⟧" in unbroken, "the answer, and what of it is trained"
+    assert "↵<|im_start|>a↵⟦4×upto6tokens⟧" in unbroken
     assert "The data's own answers, scored: 59, mean reward 1" in text
     assert "Typically 1.2 groups a cycle are drawn again" in text
-    assert "DAPO: Clips at 0.2 below" in text
-    assert "cost, €" in text
     assert "Only 1 has: batch_size" in text
-    assert [line.split() for line in shown if line.startswith(" forward_backward")][-5:-3] == [
-        ["forward_backward", "1", "0", "4", "4"],
-        ["forward_backward", "4", "4"],
-    ]
+    for name in (
+        "cost of operations, €",
+        "cost of tokens, €",
+        "cost of GPU time, €",
+        "all cost, €",
+        "time on 2 × h100",
+    ):
+        assert name in text
     assert "stage rl" in text
     assert "Nothing was allocated" in text
+    if columns >= 80:
+        assert "4 cycles once a cycle at least typically at most" in text
+        assert "once: 2 measurements of 4 held-out examples, the export; typically = once + 4 × a cycle" in text
+        assert "5 cycles at least typically at most" in text, "of a pipeline, which has no mean cycle"
+        of = {name: [line.split() for line in shown if line.startswith(f" {name} ")] for name in KINDS}
+        assert of["forward_backward"][:3] == [
+            ["forward_backward", "1", "0", "4", "4"],
+            ["forward_backward", "4", "4"],
+            ["forward_backward", "1", "3", "3", "3"],
+        ]
+        assert of["export_lora"][0] == ["export_lora", "1", "1", "1", "1"]
+        assert of["sample"][0] == ["sample", "8", "3.25", "16", "21", "40"]
+    if columns < 60:
+        assert "optim_step once a cycle" not in text
+        assert "optim_step a cycle 1 at least 0 typically 4 at most 4" in text
+
+
+KINDS = ("forward_backward", "export_lora", "sample")
+
+
+def test_a_block_of_several_cycles_is_saved_in_a_rhythm_and_the_operations_stand_as_a_run_asks_for_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run_command(["plan", "grpo.toml", "--set", "save_every=3", "--set", "kl.coef=0.1"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"save_state +every 3rd +2 +2 +2 *\n", shown)
+    names = ("save_weights_for_sampler", "sample", "logprobs", "forward_backward", "optim_step", "save_state")
+    places = [shown.index(f"\n {name} ") for name in (*names, "export_lora", "all operations", "prefill")]
+    assert places == sorted(places)
+    assert "Prefill: the prompts that are sampled from, and all that logprobs reads." in " ".join(shown.split())
+
+
+def test_what_speaks_against_a_run_is_a_warning(planned: Planned, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"prompt": f"What is 1 + {n}?", "answer": answer} for n, answer in enumerate(["1", "two", "3", "4", "5", "6"])
+    ]
+    Path("own.jsonl").write_text("".join(json.dumps({"id": f"row-{at}", **row}) + "\n" for at, row in enumerate(rows)))
+    own = ("grpo.toml", "--set", "data.source=own.jsonl", "--set", "data.heldout_fraction=0")
+    gold = planned(*own, "--set", "evaluation.enabled=false")["gold"]
+    assert (gold["answers"], gold["unscored"], gold["example"]) == (6, 1, "row-1")
+    never = planned("never.toml")
+    assert never["gold"]["mean"] == 0
+    assert never["warnings"][0].startswith("The rewards give the data's own answers 0, so nothing can be learnt")
+    few = [f"budget.{name}" for name in ("max_operations=40", "project=p", "max_operations_per_month=30")]
+    warned = planned("grpo.toml", *(word for one in few for word in ("--set", one)))["warnings"]
+    assert warned == [
+        "budget.max_operations_per_month = 30 will end it early: 0 are used by 'p', 30 are left, and 34 are typical, "
+        "34 the most."
+    ]
+    assert run_command(["plan", *own, "--set", "evaluation.enabled=false"]) == 0
+    assert "without a reward, that of example row-1 for one: number: " in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -169,7 +271,13 @@ def test_what_is_shown_fits_the_terminal(
     [
         (["none.toml"], "none.toml: no such file; `whitney init grpo` writes a commented one"),
         (["grpo.toml", "--set", "cycels=3"], "unknown field 'cycels': did you mean 'cycles'?"),
-        (["grpo.toml", "--prices", "no.toml"], "the price file 'no.toml' cannot be read: "),
+        (
+            ["grpo.toml", "--prices", "no.toml"],
+            "the price file 'no.toml': no such file; `whitney init prices` writes one\n",
+        ),
+        (["grpo.toml", "--set", "budget.max_operations=3"], "budget.max_operations = 3: "),
+        (["pipeline.toml", "--set", "budget.max_operations=3"], "budget.max_operations = 3: "),
+        (["pipeline.toml", "--set", "stages.rl.config.budget.max_operations=3"], "stage 'rl': budget.max_operations"),
         (["grpo.toml", "--prices", "grpo.toml"], "unknown field 'algorithm'"),
         (["grpo.toml", "--gpu", "h1000"], "unknown GPU 'h1000': did you mean 'h100'? known: l4, "),
         (
@@ -200,6 +308,19 @@ def test_each_thing_that_can_be_wrong_is_told_in_a_sentence(
     assert "Traceback" not in shown
 
 
+def test_a_server_that_is_no_whitney_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        monkeypatch.setenv("WHITNEY_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+        assert run_command(["plan", "grpo.toml"]) == 2
+        server.shutdown()
+    shown = capsys.readouterr().err
+    assert "is no Whitney endpoint: it answers 404" in shown
+    assert "Traceback" not in shown
+
+
 UNKNOWN = 'model = { name = "maker/odd-7b", tokenizer = "tiny" }'
 
 
@@ -223,7 +344,7 @@ def test_a_model_of_unknown_sizes_is_planned_without_flops_until_its_config_json
     assert plan["operations"]["sample"]["most"] == 16
     assert plan["tokens"]["trained"]["most"] > 0
     way_out = "`whitney plan --model-config maker/odd-7b=FILE` reads them from its config.json"
-    assert any(note.startswith("No FLOPs and no memory: ") and way_out in note for note in plan["notes"])
+    assert any(note.startswith("No FLOPs and no memory: ") and way_out in note for note in plan["warnings"])
 
     Path("odd").mkdir()
     Path("odd/config.json").write_text(json.dumps(SIZES))
@@ -250,7 +371,9 @@ def test_the_price_file_that_init_writes_prices_nothing_until_it_is_filled_in(
 ) -> None:
     assert run_command(["init", "prices", "mine.toml"]) == 0
     assert "whitney plan CONFIG --prices mine.toml" in capsys.readouterr().out
-    assert planned("grpo.toml", "--prices", "mine.toml")["cost"] == {"least": 0, "typical": 0, "most": 0}
+    unfilled = planned("grpo.toml", "--prices", "mine.toml")
+    assert unfilled["cost"] is None, "what nobody has priced is not free"
+    assert unfilled["warnings"] == ["No price in mine.toml is above 0, so there is no cost: write what you pay."]
     text = Path("mine.toml").read_text()
     for line in ("sample = 0.0", "trained = 0.0", "[gpu]", 'kind = "h100"'):
         text = text.replace(f"# {line}", line.replace("0.0", "1.0"))

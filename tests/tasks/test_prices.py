@@ -56,5 +56,5 @@ def test_a_price_file_that_is_wrong_is_told_by_field_and_value(tmp_path: Path, t
 
 
 def test_a_price_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PriceError, match=r"'none\.toml' cannot be read: "):
+    with pytest.raises(PriceError, match=r"'none\.toml': no such file; `whitney init prices` writes"):
         read_prices("none.toml")
