@@ -69,7 +69,9 @@ def _require_ended(earlier: EarlierRun[Any], flow_run: FlowRun) -> None:
     page = flow_run_page(str(flow_run.id)) or flow_run.name
     if state.is_paused():
         raise UsageError(f"{earlier.folder} waits for a person's answer: Resume on {page} gives it")
-    raise UsageError(f"{earlier.folder} has not ended, its flow run is {state.name}: cancel it first, on {page}")
+    raise UsageError(
+        f"{earlier.folder} has not ended, its flow run is {state.name}: wait for it, or Cancel it on {page}"
+    )
 
 
 async def _schedule(api: PrefectClient, earlier: EarlierRun[Any], flow_run: FlowRun) -> None:

@@ -25,7 +25,10 @@ from flows.early_end import EarlyEnd
 from flows.hooks import close_sessions_of_flow_run, close_sessions_of_tree
 from flows.identity import known_as
 from flows.reopening import reopen_failed_stages
-from tasks.stopped import why_stopped
+from tasks.stopped import stopped_by_budget, why_stopped
+
+STOPPED = "Stopped"
+"""Name of the state of a run that its budget has stopped: Completed, and there is more to do."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,14 +121,20 @@ def _ending_early(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, 
 
 
 def _telling_why(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """The function; that its run has stopped early, and why, is the message of its state: lists of runs show it."""
+    """The function; that its run has stopped early, and why, is the message of its state.
+
+    Where its budget has stopped it, its name, too: that is what lists of runs show. Its type stays COMPLETED.
+    """
 
     @wraps(function)
     async def telling(*args: P.args, **kwargs: P.kwargs) -> R:
         summary = await function(*args, **kwargs)
         why = why_stopped(summary) if isinstance(summary, dict) else None
+        if why is None:
+            return summary
+        name = STOPPED if stopped_by_budget(summary) else None
         # Prefect persists what such a State holds as it does any other result.
-        return cast("R", Completed(message=f"stopped early: {why}", data=summary)) if why else summary
+        return cast("R", Completed(name=name, message=f"stopped early: {why}", data=summary))
 
     return telling
 

@@ -38,10 +38,10 @@ def again_told(summary: Summary) -> str | None:
     redone = summary.get("redone", {"operations": 0, "tokens": 0})
     if redone is None:
         return "and what was done again, if anything was: the endpoint could not be asked"
-    if not redone["operations"] and not redone["tokens"]:
+    amounts = [counted(redone[part], part.removesuffix("s")) for part in AGAIN if redone[part]]
+    if not amounts:
         return None
-    amounts = f"{counted(redone['operations'], 'operation')}, {counted(redone['tokens'], 'token')}"
-    return f"of which {amounts} were of blocks that were begun and not saved, or exported again"
+    return f"of which {', '.join(amounts)}: blocks that were begun and not saved, or another export"
 
 
 def cost_told(summary: Summary) -> str | None:

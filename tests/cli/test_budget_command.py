@@ -11,7 +11,7 @@ import pytest
 from own_servers import CONFIG, summary_in
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import State, StateType
 from prefect.client.schemas.sorting import ArtifactSort
 
 from cli.app import run_command
@@ -72,7 +72,7 @@ def test_a_run_that_its_budget_has_stopped_says_how_to_go_on_and_goes_on_with_mo
         "planned": {"least": 9.0, "typical": 9.0, "most": 9.0},
     }
     state, page = asyncio.run(shown_in_the_ui(stopped["flow_run_id"]))
-    assert (state.name, state.message) == ("Completed", f"stopped early: {STOPPED}")
+    assert (state.type, state.name, state.message) == (StateType.COMPLETED, "Stopped", f"stopped early: {STOPPED}")
     head, first, *_ = page.split("\n\n")
     assert (head, first) == ("# sft · r", f"**Stopped early**: {STOPPED}")
     assert "- to go on: `whitney run --resume runs/r --set budget.max_cost=9`" in page

@@ -237,7 +237,7 @@ def test_an_endpoint_that_has_not_got_the_runs_state_is_refused_with_the_one_to_
         (Completed(), 0, "runs/r is a deployment's run. Scheduled: a worker goes on with it, nothing runs here"),
         (Failed(), 0, "Scheduled: a worker goes on with it"),
         (Suspended(), 2, "runs/r waits for a person's answer: Resume on http"),
-        (Running(), 2, "runs/r has not ended, its flow run is Running: cancel it first, on http"),
+        (Running(), 2, "runs/r has not ended, its flow run is Running: wait for it, or Cancel it on http"),
     ],
     ids=lambda value: value.name if isinstance(value, State) else "",
 )

@@ -40,7 +40,7 @@ def test_the_bill_holds_what_was_done_again_and_says_how_much_that_was(tmp_path:
     redone = {"operations": 19, "tokens": 4321, "by_kind": {"sample": 19}, "tokens_by_kind": {"sampled": 4321}}
     lines = shown(tmp_path, redone=redone).splitlines()
     billed = lines.index("Billed:    23 operations; tokens: 4,321 sampled, 7 trained; open sessions: 0")
-    assert lines[billed + 1].startswith("           of which 19 operations, 4,321 tokens were of blocks that")
+    assert lines[billed + 1].startswith("           of which 19 operations, 4,321 tokens: blocks that")
     assert "Cost:      6.00 USD billed" in shown(tmp_path, cost={"currency": "USD", "billed": 6})
 
 

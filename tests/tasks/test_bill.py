@@ -42,7 +42,7 @@ def test_money_is_written_to_the_cent_and_less_than_one_with_the_digits_that_tel
 def test_everything_that_was_billed_is_one_sum_and_what_was_done_again_is_said_to_be_part_of_it() -> None:
     assert bill_told(RUN) == "10 operations; tokens: 1,200 prefill, 54 sampled"
     assert again_told(RUN) == (
-        "of which 1 operation, 20 tokens were of blocks that were begun and not saved, or exported again"
+        "of which 1 operation, 20 tokens: blocks that were begun and not saved, or another export"
     )
     assert bill_told(ONCE) == "9 operations; tokens: 1,200 prefill, 34 sampled"
     assert again_told(ONCE) is None
