@@ -20,6 +20,8 @@ from cli.finding import Finding
 if TYPE_CHECKING:
     from whitney.settings import WhitneySettings
 
+ANSWERS_S = 5.0
+
 FREE_GB = 5
 """PyTorch and the demo's model, with room for saved states."""
 
@@ -84,17 +86,16 @@ def _whitney() -> list[Finding]:
     found_in = default_data_dir() if local and local.base_url == settings.base_url else "the environment or .env"
     where = Finding("ok", "Whitney endpoint", f"{settings.base_url}, its address and key from {found_in}")
     try:
-        served = asyncio.run(_capabilities(settings.model_copy(update={"retry_deadline_s": 5.0})))
+        served = asyncio.run(_capabilities(settings))
     except WhitneyError as error:
         return [where, Finding("fail", "Whitney answers", str(error))]
     return [where, Finding("ok", "Whitney answers", f"it takes the key and serves {served}")]
 
 
 async def _capabilities(settings: WhitneySettings) -> str:
-    from whitney.client import WhitneyClient
+    from cli.greeting import greeting
 
-    async with WhitneyClient(settings) as client:
-        rows = (await client.capabilities()).rows
+    rows = await greeting(settings, lambda line: print(line, file=sys.stderr), within_s=ANSWERS_S)
     return ", ".join(f"{row.provider}/{row.model}" for row in rows) or "nothing"
 
 

@@ -10,11 +10,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.failures import CommandFailedError
+from cli.failures import CommandFailedError, UsageError
+from cli.greeting import greeting
 from cli.local_extra import require_local_extra
 from cli.run_data import WhitneyAt, run_data
 from cli.terminal import Say
-from whitney.client import WhitneyClient
+from tasks.credentials import settings_for
 from whitney.errors import NoEndpointError
 from whitney.kept import forget, keep
 from whitney.settings import WhitneySettings, resolve_settings
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from gateway.launch import GatewayProcess
 
 STARTUP_S = 180.0
-GREETING_S = 15.0
 LETTING_GO_S = 30.0
 LOOK_EVERY_S = 0.25
 VARIABLES = ("WHITNEY_BASE_URL", "WHITNEY_API_KEY")
@@ -55,14 +55,26 @@ async def greet(settings: WhitneySettings, say: Say) -> None:
     """Ask an endpoint what it serves, and say it.
 
     Raises:
-        WhitneyError: it does not answer, or refuses the key.
+        WhitneyError: as `cli.greeting.greeting`.
     """
-    impatient = settings.model_copy(update={"retry_deadline_s": GREETING_S})
-    async with WhitneyClient(impatient) as client:
-        rows = (await client.capabilities()).rows
+    rows = await greeting(settings, say)
     say(
         f"Whitney at {settings.base_url} serves {', '.join(f'{row.provider}/{row.model}' for row in rows) or 'nothing'}"
     )
+
+
+def greet_named(credentials_block: str, say: Say) -> None:
+    """The same of an endpoint that a block on the Prefect server names.
+
+    Raises:
+        UsageError: there is no such block.
+        WhitneyError: as `cli.greeting.greeting`.
+    """
+    try:
+        settings = settings_for(credentials_block)
+    except ValueError as error:
+        raise UsageError(f"credentials_block = {credentials_block!r}: {error}") from error
+    asyncio.run(greet(settings, say))
 
 
 def _configured() -> bool:

@@ -60,12 +60,11 @@ class Tools:
     async def capabilities(self) -> Answer:
         """What the configured endpoint serves: provider, model, operations, context, LoRA rank, loss reduction."""
         from algorithms.losses import PROVIDER_LOSS_SUPPORT
-        from whitney.client import WhitneyClient
+        from cli.greeting import greeting
         from whitney.settings import resolve_settings
 
         with told():
-            async with WhitneyClient(resolve_settings().model_copy(update={"retry_deadline_s": 15.0})) as client:
-                rows = (await client.capabilities()).rows
+            rows = await greeting(resolve_settings(), lambda line: None)
         return {
             "rows": [row.model_dump(mode="json") for row in rows],
             "losses_by_provider": {name: sorted(losses) for name, losses in PROVIDER_LOSS_SUPPORT.items()},

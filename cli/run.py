@@ -94,7 +94,7 @@ def _begin(
     console: Console,
 ) -> None:
     from cli.check_config import check_config
-    from cli.endpoint import endpoint
+    from cli.endpoint import endpoint, greet_named
     from cli.endpoint_again import endpoint_again
     from cli.prefect_api import prefect_api
     from cli.recorded_outcomes import recorded_config, recorded_outcomes
@@ -119,5 +119,7 @@ def _begin(
                 if earlier is None
                 else endpoint_again(stack, config, earlier.endpoints, say)
             )
+        else:
+            greet_named(config.credentials_block, say)
         summary = train(algorithm, config, console, Endpoints.of(prefect, whitney), outcomes)
         show_summary(summary, console)  # in here Prefect's address is known, and with it the run's page

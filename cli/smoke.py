@@ -58,14 +58,16 @@ def smoke(*, model: str | None = None, provider: str | None = None) -> int:
 async def _smoke(model: str | None, provider: str | None) -> int:
     from rich.console import Console
 
+    from cli.greeting import greeting
     from cli.smoke_checks import CHECKS, NOT_TAKEN
+    from cli.terminal import sayer
     from whitney.client import WhitneyClient
     from whitney.settings import resolve_settings
 
     settings = resolve_settings()
     console = Console()
     async with WhitneyClient(settings) as client:
-        row = _choose((await client.capabilities()).rows, model, provider)
+        row = _choose(await greeting(settings, sayer(console)), model, provider)
         emulated = ", emulated" if row.emulated else ""
         console.print(f"{settings.base_url}: {row.provider}/{row.model}{emulated}", highlight=False)
         left_out = NOT_TAKEN.get(row.provider, set())
