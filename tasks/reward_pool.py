@@ -25,6 +25,9 @@ from tasks.reward_worker import LENGTH
 
 Wants = Literal["score", "text"]
 
+IN_VAIN = "gave no answer within"
+"""How the reason of a call begins that was waited for in vain."""
+
 LOAD_TIMEOUT_S = 120.0
 """Importing a grader's module may pull in a computer algebra system; that is not the completion's fault."""
 
@@ -145,7 +148,7 @@ class _Worker:
                 return await _exchange(process, request)
         except TimeoutError:
             await self.kill()
-            return {"failed": f"gave no answer within {timeout_s:g} s"}
+            return {"failed": f"{IN_VAIN} {timeout_s:g} s"}
         except (asyncio.IncompleteReadError, ConnectionError):
             await self.kill()
             return {"failed": "ended its process"}

@@ -12,7 +12,11 @@ from flows.checks.prepared import Prepared
 from tasks import rewards
 from tasks.completion import Completion
 from tasks.examples import Example
-from tasks.rewards import RewardPool
+from tasks.reward_pool import IN_VAIN
+from tasks.rewards import Failures, RewardPool
+
+AT_ONCE = 2
+"""Answers that are scored together: as many as a pool has workers."""
 
 SCORED = 64
 """Answers that are scored: enough to tell a reward that fits the data from one that does not."""
@@ -55,12 +59,28 @@ async def gold(prepared: Prepared, keys: Sequence[SecretStr] = ()) -> Gold | Non
     answered = [one for one in prepared.data.train if one.answer is not None][:SCORED]
     if not (answered and prepared.rewards):
         return None
-    async with RewardPool(timeout_s=prepared.config.reward_timeout_s, keys=keys) as pool:
-        scores = await rewards.score([_as_replied(prepared, one) for one in answered], prepared.rewards, pool=pool)
-    found = [score for score in scores.total if score is not None]
-    without = [one.id for one, score in zip(answered, scores.total, strict=True) if score is None]
+    totals, failures = await _scored(prepared, answered, keys)
+    found = [score for score in totals if score is not None]
+    without = [one.id for one, score in zip(answered, totals, strict=False) if score is None]
     mean = fmean(found) if found else None
-    return Gold(len(answered), mean, len(without), without[0] if without else None, scores.failures.told())
+    why = failures.told() + ("; the others are not scored" if len(totals) < len(answered) else "")
+    return Gold(len(totals), mean, len(without), without[0] if without else None, why)
+
+
+async def _scored(
+    prepared: Prepared, answered: Sequence[Example], keys: Sequence[SecretStr]
+) -> tuple[list[float | None], Failures]:
+    """Rewards of the first answers, and why some have none. A function that hangs is waited for twice, not 64 times."""
+    totals: list[float | None] = []
+    failures = Failures()
+    async with RewardPool(timeout_s=prepared.config.reward_timeout_s, keys=keys) as pool:
+        for few in (answered[start : start + AT_ONCE] for start in range(0, len(answered), AT_ONCE)):
+            scores = await rewards.score([_as_replied(prepared, one) for one in few], prepared.rewards, pool=pool)
+            totals += scores.total
+            failures.add(scores.failures)
+            if sum(count for reason, count in failures.items() if IN_VAIN in reason) >= AT_ONCE:
+                break
+    return totals, failures
 
 
 def _as_replied(prepared: Prepared, example: Example) -> Completion:

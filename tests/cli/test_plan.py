@@ -15,8 +15,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from algorithms.gpus import gpu
+from algorithms.memory import Memory
 from cli.app import run_command
 from cli.plan_schema import plan_schema
+from flows.checks.plan_fit import fit
+from flows.checks.plan_rates import Hardware
 from flows.load_config import load_algorithm
 from gateway.launch import GatewayProcess, start_gateway
 from gateway.storage import DataDirectory
@@ -161,6 +165,9 @@ def test_prices_and_a_gpu_make_money_and_time_of_it(planned: Planned) -> None:
     assert slower["warnings"] == [
         "gpu.per_hour of prices.toml is the price of the h100, so time on the l4 costs nothing here."
     ]
+    Path("hours.toml").write_text('gpu = { kind = "h100", per_hour = 3600 }')
+    timed = planned("sft.toml", "--prices", "hours.toml", "--gpu", "l4")
+    assert (timed["cost"], [said.partition(" of ")[0] for said in timed["warnings"]]) == (None, ["gpu.per_hour"])
     budgeted = planned("sft.toml", "--set", "budget.prices=prices.toml", "--set", "budget.max_tokens=5000")
     assert budgeted["cost"] == plan["cost"]
 
@@ -181,6 +188,24 @@ def test_of_two_configurations_each_has_its_plan(planned: Planned) -> None:
     first, second = planned("sft.toml", "grpo.toml", "--set", "cycles=7")
     assert (first["algorithm"], second["algorithm"]) == ("sft", "grpo")
     assert first["operations"]["optim_step"]["most"] == second["operations"]["optim_step"]["most"] == 7
+
+
+@pytest.mark.parametrize(
+    ("hardware", "here", "said", "fits"),
+    [
+        (Hardware(gpu("l4")), False, "It does not fit: it takes 30 GB of the 24 GB of 1 × l4, ", False),
+        (Hardware(gpu("l4"), 2), False, "On a GPU it takes 30 GB of the 48 GB of 2 × l4, ", True),
+        (Hardware(gpu("l4")), True, "It does not fit: it would take 30 GB of the 24 GB of 1 × l4, ", True),
+        (None, False, "On a GPU it takes 30 GB: the smallest that holds it is the a100-40gb.", True),
+    ],
+    ids=["too small", "two of them", "works here", "none named"],
+)
+def test_a_plan_says_whether_a_gpu_holds_its_models(
+    hardware: Hardware | None, here: bool, said: str, fits: bool
+) -> None:
+    found = fit(Memory(weights=16e9, kv_cache=14e9), hardware, here=here)
+    assert found.told.startswith(said)
+    assert found.fits == fits, "what does not fit is a warning, where it is to run there"
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 160])
@@ -243,6 +268,17 @@ def test_a_block_of_several_cycles_is_saved_in_a_rhythm_and_the_operations_stand
     places = [shown.index(f"\n {name} ") for name in (*names, "export_lora", "all operations", "prefill")]
     assert places == sorted(places)
     assert "Prefill: the prompts that are sampled from, and all that logprobs reads." in " ".join(shown.split())
+
+
+def test_a_reward_that_hangs_is_waited_for_twice_and_not_for_every_answer(planned: Planned) -> None:
+    row = json.dumps({"prompt": "ones?", "answer": "1" * 60})
+    Path("ones.jsonl").write_text(f"{row}\n" * 5)
+    endless = NEVER.replace("no digit", "(1+)+x") + "\nreward_timeout_s = 0.3\n"
+    Path("endless.toml").write_text(endless)
+    own = ("--set", "data.source=ones.jsonl", "--set", "data.heldout_fraction=0", "--set", "evaluation.enabled=false")
+    gold = planned("endless.toml", *own)["gold"]
+    assert (gold["answers"], gold["unscored"], gold["mean"]) == (2, 2, None)
+    assert gold["why"] == "regex: gave no answer within 0.3 s (2 times); the others are not scored"
 
 
 def test_what_speaks_against_a_run_is_a_warning(planned: Planned, capsys: pytest.CaptureFixture[str]) -> None:
