@@ -27,19 +27,25 @@ def compared(
     """Both, the differences marked; `names` are the files'."""
     for place, (name, plan) in enumerate(zip(names, plans, strict=True), 1):
         yield Text(f"{place}: {name}: {plan.title}", style="bold")
-        for of_what, part in ((f", {name}", one) for name, one in plan.stages.items()) if plan.stages else [("", plan)]:
+        for whose, part in _parts(str(place), plan):
             if assumed := completions_told(part.assumptions):
-                yield Text(f"{place}{of_what}: {assumed}", style=ASSUMED)
-        yield from (Text(f"{place}: Warning: {warning}", style=WARNING) for warning in plan.warnings)
+                yield Text(f"{whose}: {assumed}", style=ASSUMED)
+            yield from (Text(f"{whose}: Warning: {warning}", style=WARNING) for warning in part.warnings)
     yield from _settings(configs)
     yield _costs(plans)
-    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
+    for note in dict.fromkeys(note for plan in plans for _, part in _parts("", plan) for note in part.notes):
         yield noted(f"{_whose(note, plans)}:", note)
     yield ""
 
 
 def _whose(note: str, plans: Sequence[Plan]) -> str:
-    return ", ".join(str(place) for place, plan in enumerate(plans, 1) if note in plan.notes)
+    parts = (part for place, plan in enumerate(plans, 1) for part in _parts(str(place), plan))
+    return ", ".join(whose for whose, part in parts if note in part.notes)
+
+
+def _parts(whose: str, plan: Plan) -> list[tuple[str, Plan]]:
+    """A plan, and of a pipeline its stages; with what to call each."""
+    return [*((f"{whose} {name}", stage) for name, stage in plan.stages.items()), (whose, plan)]
 
 
 def _settings(configs: Sequence[tuple[str, AnyConfig]]) -> Iterator[RenderableType]:

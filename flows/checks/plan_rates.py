@@ -85,10 +85,10 @@ class Rates:
         self.hardware = Hardware(gpu, *shape) if gpu else None
         self._others = section if section and gpu and section.kind != gpu.name and section.per_hour else None
         prices = terms.prices
+        self._unfilled = prices is not None and prices.empty
         if prices and self._others:  # an hour of one GPU has not the price of another's
             prices = prices.model_copy(update={"gpu": None})
-        self._unfilled = prices is not None and prices.empty
-        self.prices: Prices | None = None if self._unfilled else prices
+        self.prices: Prices | None = None if prices is None or prices.empty else prices
 
     def bill(self, operations: Spans, tokens: Spans, flops: Span | None) -> Bill:
         """All that a part of a run comes to."""
