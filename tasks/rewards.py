@@ -88,7 +88,11 @@ class Failures(Counter[str]):
     def told(self) -> str:
         """For people: each reason, what the first error said, and how often."""
         words = {reason: f": {said}" for reason, said in self.words.items()}
-        return ", ".join(f"{reason}{words.get(reason, '')} ({count} times)" for reason, count in self.most_common())
+        return ", ".join(f"{reason}{words.get(reason, '')} ({_often(count)})" for reason, count in self.most_common())
+
+
+def _often(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,7 +268,7 @@ async def test_whatever_one_completion_does_to_its_grader_the_others_are_scored(
     assert reasons["returned nan"] == reasons["returned inf"] == 1
     assert reasons["returned a str, not a number"] == reasons["returned a NoneType, not a number"] == 1
     assert not any("secret words" in reason for reason in reasons)
-    assert f"{raised.pop()}: secret words (1 times)" in scores.failures.told()
+    assert f"{raised.pop()}: secret words (once)" in scores.failures.told()
 
 
 async def test_a_failed_term_makes_the_sum_none_and_leaves_the_other_term_in_the_report(graders):
