@@ -129,8 +129,7 @@ def _telling_why(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, C
     @wraps(function)
     async def telling(*args: P.args, **kwargs: P.kwargs) -> R:
         summary = await function(*args, **kwargs)
-        why = why_stopped(summary) if isinstance(summary, dict) else None
-        if why is None:
+        if not isinstance(summary, dict) or (why := why_stopped(summary)) is None:
             return summary
         name = STOPPED if stopped_by_budget(summary) else None
         # Prefect persists what such a State holds as it does any other result.

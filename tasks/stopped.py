@@ -45,7 +45,7 @@ def command_to_go_on(summary: Summary) -> str | None:
         return None
     folder, more = Path(summary["run_folder"]), summary["budget"].get("go_on_with", MORE)
     if limit.startswith(OF_PIPELINE):
-        folder, more = folder.parent, MORE
+        folder = folder.parent
     if more is None:
         return None
     value = more if more == MORE else digits(more)

@@ -7,6 +7,7 @@ the block that was stopped, which then begins anew (`flows.begun_anew`).
 from __future__ import annotations
 
 import asyncio
+from math import isclose
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -83,7 +84,7 @@ async def read_answer(flow_run_id: str, config: BudgetConfig) -> bool:
     by = dict(await raised(flow_run_id, configured))
     in_force = configured.get(question.field, 0.0) + by.get(question.field, 0.0)
     more: float | None = 0.0
-    if config.on_exceed == "pause" and in_force == question.limit:
+    if config.on_exceed == "pause" and isclose(in_force, question.limit):
         more = await ask_for_more(question)
         if more is not None:
             await note_raised(flow_run_id, question.field, configured[question.field], more)
@@ -122,12 +123,18 @@ async def keep_answer(account: Account, field: str, more: float) -> None:
 
 
 async def _question(attempt: Attempt, reached: BudgetReachedError) -> Asked:
-    account, whole_run = attempt.budget.account_of(reached), WHOLE.get(ALONE)
-    usages = [one.usage for one in attempt.evaluations]
+    account = attempt.budget.account_of(reached)
+    rest = await rest_for(attempt, account)
+    return question_about(reached, account, rest, f"{len(attempt.rows)} of {attempt.config.cycles} cycles")
+
+
+async def rest_for(attempt: Attempt, account: Account) -> Rest:
+    """What is still to come; of a pipeline's account the later stages, too."""
+    whole_run, usages = WHOLE.get(ALONE), [one.usage for one in attempt.evaluations]
     rest = await asyncio.to_thread(rest_of, attempt.inputs, attempt.rows, usages)
     if account in whole_run.accounts:
         rest = rest.then(await asyncio.to_thread(whole_run.later))
-    return question_about(reached, account, rest, f"{len(attempt.rows)} of {attempt.config.cycles} cycles")
+    return rest
 
 
 def question_about(reached: BudgetReachedError, account: Account, rest: Rest, done: str) -> Asked:

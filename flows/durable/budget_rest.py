@@ -86,6 +86,11 @@ def enough_more(reached: BudgetReachedError, account: Account, rest: Rest) -> fl
     return ceil(more * CENTS) / CENTS if kind == "cost" else whole(more)
 
 
+def enough(reached: BudgetReachedError, account: Account, rest: Rest) -> float:
+    """The limit so raised: what brings a run to its end, as far as that can be told."""
+    return round(account.limits[reached.field] + enough_more(reached, account, rest), 6)
+
+
 def tokens_of(parts: Sequence[Mapping[str, float]]) -> Tokens:
     """Of the mean of some parts of a run, as their metrics have them; nothing of none."""
     return Tokens(*(mean(parts, f"tokens/{name}") for name in ("prefill", "sampled", "trained")))

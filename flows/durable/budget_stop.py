@@ -16,10 +16,11 @@ from flows.config import ConfigError
 from flows.durable.attempt import Attempt
 from flows.durable.billed import billed
 from flows.durable.budget_open import ALONE, WHOLE
-from flows.durable.budget_pause import suspend
+from flows.durable.budget_pause import rest_for, suspend
+from flows.durable.budget_rest import enough
 from flows.durable.children import completed_children
 from flows.durable.outcome import ExportOutcome, Start
-from flows.early_end import NoAdapterError
+from flows.early_end import BudgetReachedError, NoAdapterError
 from tasks.lineage import told
 from whitney.errors import WhitneyError
 from whitney.labels import FLOW_RUN, STOPPED_WITH_PIPELINE
@@ -84,10 +85,24 @@ async def _billed(attempt: Attempt) -> str:
         return ""
 
 
-def account_of(attempt: Attempt) -> dict[str, Any] | None:
-    """For the summary: what is used of each limit, which has stopped the run, what it left out; None without any."""
-    told = attempt.budget.told()
-    return told and {**told, "left_out": list(_left_out(attempt)) if told["reached"] else []}
+async def account_of(attempt: Attempt) -> dict[str, Any] | None:
+    """For the summary: what is used of each limit, which has stopped the run, what it left out; None without any.
+
+    `go_on_with` is the higher limit that would bring a stopped run to its end, as far as that can be told.
+    """
+    told, reached = attempt.budget.told(), attempt.budget.reached
+    if told is None or reached is None:
+        return told and {**told, "left_out": []}
+    return {**told, "left_out": list(_left_out(attempt)), "go_on_with": await _go_on_with(attempt, reached)}
+
+
+async def _go_on_with(attempt: Attempt, reached: BudgetReachedError) -> float | None:
+    """None of a stage that a limit of its own has stopped: it is finished."""
+    account = attempt.budget.account_of(reached)
+    is_stage = attempt.scope.root_id != attempt.scope.flow_run_id
+    if is_stage and account not in WHOLE.get(ALONE).accounts:
+        return None
+    return enough(reached, account, await rest_for(attempt, account))
 
 
 def _left_out(attempt: Attempt) -> Iterator[str]:

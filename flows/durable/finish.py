@@ -16,7 +16,6 @@ from flows.durable.lineage import redone_in
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome
 from flows.durable.paid import cost_beside_plan, prices_of
 from flows.durable.plan_kept import planned, planned_completion, planned_cost
-from flows.durable.rest import enough
 from flows.durable.summary import summarize
 from flows.durable.telling import warn
 from flows.durable.unchanged import remember_fingerprint
@@ -42,6 +41,7 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
         "flow_run_id": scope.flow_run_id,
         "attempt": scope.attempt,
         "stopped": attempt.stopped,
+        "budget": await account_of(attempt),
         "planned": planned(attempt.folder),
         "completion_tokens": _completions(attempt),
         "state_id": attempt.chain[-1].state_id,
@@ -49,7 +49,7 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
         "open_sessions": None if sessions is None else sum(session.status == "open" for session in sessions),
         "redone": redone,
     }
-    summary |= {"cost": _cost(attempt, summary), "budget": _budget(attempt, summary)}
+    summary["cost"] = _cost(attempt, summary)
     if not summary["operations"].get("optim_step"):
         get_run_logger().warning(  # the terminal says it with the summary
             "no optimizer step was taken, the adapter is as it began: see zero_signal_fraction, dropped/… and "
@@ -78,21 +78,6 @@ def _completions(attempt: Attempt) -> dict[str, float] | None:
     means = [row["completion_tokens_mean"] for row in attempt.rows if "completion_tokens_mean" in row]
     planned_for = planned_completion(attempt.folder)
     return {"mean": fmean(means), "planned": planned_for} if means and planned_for else None
-
-
-def _budget(attempt: Attempt, summary: dict[str, Any]) -> dict[str, Any] | None:
-    """What is used of each limit and, where one has stopped the run, the higher one that it would likely end with.
-
-    None in its place for a stage: it goes on with its pipeline, and that by the pipeline's limit only.
-    """
-    account, reached = account_of(attempt), attempt.budget.reached
-    if account is None or reached is None:
-        return account
-    if attempt.scope.root_id != attempt.scope.flow_run_id:
-        return account | {"go_on_with": None}
-    used = account["used"][reached.path]["used"]
-    done, of = len(attempt.rows), attempt.config.cycles
-    return account | {"go_on_with": enough(reached.path, summary, used=used, needed=reached.needed, done=done, of=of)}
 
 
 async def _sessions(attempt: Attempt) -> list[Session] | None:

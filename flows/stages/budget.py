@@ -23,7 +23,7 @@ from flows.durable.budget_month import open_month
 from flows.durable.budget_open import WHOLE, Whole, open_account
 from flows.durable.budget_parts import as_usage
 from flows.durable.budget_pause import ask_for_more, keep_answer, question_about
-from flows.durable.budget_rest import Rest, rest_of
+from flows.durable.budget_rest import Rest, enough, rest_of
 from flows.durable.stopwatch import Stopwatch
 from flows.early_end import BudgetReachedError
 from whitney.client import WhitneyClient
@@ -50,6 +50,7 @@ class PipelineBudget:
         self._clock_stopped = stopwatch.stopped if stopwatch else nullcontext
         self.stopped: str | None = None
         self._reached: str | None = None
+        self._go_on_with: float | None = None
 
     @classmethod
     async def open(
@@ -105,6 +106,10 @@ class PipelineBudget:
             rest = rest.then(rest_of(prepared))
         return rest
 
+    def _rest_from(self, prepared: Prepared) -> Rest:
+        """What a stage that is about to begin needs, and those after it."""
+        return rest_of(prepared).then(self._later())
+
     async def allows(self, stage: StageConfig, prepared: Prepared, done: int) -> bool:
         """Whether a stage can leave an adapter, or a person says that it may cost more.
 
@@ -127,13 +132,14 @@ class PipelineBudget:
             if gate.pauses:
                 more = await self._ask(reached, account, prepared, done)
             if more is None:
-                self._stop(str(reached), reached.path)
+                rest = await asyncio.to_thread(self._rest_from, prepared)
+                self._stop(str(reached), reached.path, enough(reached, account, rest))
                 return False
             await keep_answer(account, reached.field, more)
             account.raise_limit(reached.field, more)
 
     async def _ask(self, reached: BudgetReachedError, account: Account, prepared: Prepared, done: int) -> float | None:
-        rest = (await asyncio.to_thread(rest_of, prepared)).then(await asyncio.to_thread(self._later))
+        rest = await asyncio.to_thread(self._rest_from, prepared)
         with self._clock_stopped():
             return await ask_for_more(
                 question_about(reached, account, rest, f"{done} of {len(self._config.stages)} stages")
@@ -152,7 +158,7 @@ class PipelineBudget:
         """Whether a stage's summary says that a limit of the pipeline's has stopped it."""
         reached = (summary.get("budget") or {}).get("reached") or ""
         if reached.startswith(f"{NAME}."):
-            self._stop(str(summary["stopped"]).removeprefix("budget: "), reached)
+            self._stop(str(summary["stopped"]).removeprefix("budget: "), reached, summary["budget"].get("go_on_with"))
         return self.stopped is not None
 
     def stopped_at_once(self, failed: FailedRun) -> bool:
@@ -166,9 +172,11 @@ class PipelineBudget:
         """For the summary, with the stages that were left out, or did not come to their end."""
         used = {path.removeprefix("pipeline."): row for one in self._accounts for path, row in one.told().items()}
         left_out = [f"stage {one.name}" for one in self._config.stages if one.name not in trained]
-        budget = {"used": used, "reached": self._reached, "left_out": left_out if self.stopped else []}
+        budget: dict[str, Any] = {"used": used, "reached": self._reached, "left_out": left_out if self.stopped else []}
+        budget |= {"go_on_with": self._go_on_with} if self._go_on_with else {}
         return {"stopped": self.stopped, "budget": budget if self._accounts else None}
 
-    def _stop(self, why: str, path: str) -> None:
+    def _stop(self, why: str, path: str, go_on_with: float | None = None) -> None:
         self.stopped = f"budget: {why.replace('pipeline.', '')}"
+        self._go_on_with = go_on_with
         self._reached = path.removeprefix("pipeline.")

@@ -89,7 +89,7 @@ def test_a_run_that_its_budget_has_stopped_says_how_to_go_on_and_goes_on_with_mo
         "to its end",
     )
 
-    status, shown = run("--resume", "r", "--set", "budget.max_cost=20")
+    status, shown = run("--resume", "r", "--set", "budget.max_cost=9")
     assert status == 0, shown
     resumed = summary_in(tmp_path)
     assert (resumed["stopped"], resumed["cycles"], resumed["open_sessions"]) == (None, 3, 0)

@@ -59,6 +59,7 @@ async def test_each_raise_of_a_pipelines_limit_brings_it_further_and_the_end_is_
         f"budget: budget.max_operations = {before_rl}: {OF_SFT} used; stage rl may need"
     )
     assert summary["budget"]["left_out"] == ["stage rl"]
+    assert summary["budget"]["go_on_with"] == sum(never["operations"].values())
     assert await billed(local, flow_run_id, 1) == OF_SFT
     half = dict.fromkeys(("least", "typical", "most"), 0.5)
     assert summary["cost"] == {"currency": "EUR", "billed": 0.5, "planned": half}

@@ -84,7 +84,7 @@ def test_a_run_that_its_budget_has_stopped_says_so_first_and_how_to_go_on_with_a
     [
         ({"reached": "budget.max_operations", "go_on_with": 800}, "'runs/my run' --set budget.max_operations=800"),
         ({"reached": "budget.max_operations"}, "'runs/my run' --set budget.max_operations=MORE"),
-        ({"reached": "pipeline.budget.max_tokens", "go_on_with": None}, "runs --set budget.max_tokens=MORE"),
+        ({"reached": "pipeline.budget.max_tokens", "go_on_with": 9000}, "runs --set budget.max_tokens=9000"),
         ({"reached": "budget.max_tokens", "go_on_with": None}, None),
         ({"reached": None}, None),
     ],
