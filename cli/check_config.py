@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
+
 from flows.checks.prepare import check_inputs
 from flows.config.pipeline import PipelineConfig
 from flows.load_config import AnyConfig
 from flows.stages.checks import check_pipeline_inputs
+
+LONG_S = 1.5
 
 
 def check_config(algorithm: str, config: AnyConfig) -> None:
@@ -15,6 +22,20 @@ def check_config(algorithm: str, config: AnyConfig) -> None:
         ConfigError, DataError, RenderingError, ModelError: it cannot be used; of a pipeline the stage is named.
     """
     if isinstance(config, PipelineConfig):
-        check_pipeline_inputs(config)
+        with _said_if_long("Reading the stages' data"):
+            check_pipeline_inputs(config)
     else:
-        check_inputs(algorithm, config)
+        with _said_if_long(f"Reading {config.data.source}"):
+            check_inputs(algorithm, config)
+
+
+@contextmanager
+def _said_if_long(line: str) -> Iterator[None]:
+    """Say on stderr what is being done, once somebody may wonder: a million examples take a while."""
+    timer = Timer(LONG_S, print, [line], {"file": sys.stderr})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -104,9 +104,22 @@ def split(examples: Iterable[Example], heldout_fraction: float) -> tuple[list[Ex
 
 
 def fingerprint(*sides: Sequence[Example]) -> str:
-    """SHA-256 of the examples' whole content in their order, side by side."""
-    content = [[{**asdict(item), "extra": dict(item.extra)} for item in side] for side in sides]
-    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    """SHA-256 of the examples' whole content in their order, side by side: of one JSON text, encoded piece by piece.
+
+    Of a million examples that is seconds, where `dataclasses.asdict` and one long text were minutes.
+    """
+    digest, encode = hashlib.sha256(), json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
+    names_of: dict[type[Example], tuple[str, ...]] = {}
+    for number, side in enumerate(sides):
+        digest.update(b", [" if number else b"[[")
+        for place, item in enumerate(side):
+            if (kind := type(item)) not in names_of:
+                names_of[kind] = tuple(one.name for one in fields(kind))
+            row = {name: getattr(item, name) for name in names_of[kind]}
+            digest.update(f"{', ' if place else ''}{encode(row | {'extra': dict(item.extra)})}".encode())
+        digest.update(b"]")
+    digest.update(b"]" if sides else b"[]")
+    return digest.hexdigest()
 
 
 def batch(dataset: DataSet, cycle: int, size: int, seed: int) -> list[Example]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
 Message = dict[str, str]
 """`{"role": "system" | "user" | "assistant", "content": text}`."""
 
@@ -63,7 +65,7 @@ def example(
 ) -> Example:
     """An example whose missing `id` and `key` are derived from its conversation."""
     question = [[message["role"], " ".join(message["content"].split())] for message in messages]
-    digest = hashlib.sha256(json.dumps(question, ensure_ascii=False).encode()).hexdigest()
+    digest = hashlib.sha256(_encode(question).encode()).hexdigest()
     return Example(id or digest[:12], tuple(messages), answer, dict(extra or {}), key or digest)
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 import models
 from algorithms import ALGORITHMS, require_runnable
 from flows.checks.prepared import Prepared
+from flows.checks.reading import read
 from flows.checks.refusals import as_config_error, capability_row, check_options, require_weights, teacher_row
 from flows.config import ConfigError, FlowConfig, SftConfig, TttConfig
 from tasks import rewards
 from tasks.completion import Completion
 from tasks.credentials import settings_for
-from tasks.data import REASONING_GYM, DataSet, DataSource
-from tasks.datasets import SHIPPED
+from tasks.data import DataSet
 from tasks.examples import Example, require_answers
 from tasks.rendering import Renderer
 from tasks.rewards import RewardTerm
@@ -61,7 +60,7 @@ async def prepare(
 
 
 def _load(config: FlowConfig) -> tuple[DataSet, Renderer]:
-    data = config.read_data(_source(config))
+    data = read(config)
     renderer = Renderer(models.resolve(config.model.tokenizer or config.model.name), config.model.chat_template)
     for example in (*data.train, *data.heldout):
         renderer.check_text(example)
@@ -70,30 +69,13 @@ def _load(config: FlowConfig) -> tuple[DataSet, Renderer]:
     return data, renderer
 
 
-def _source(config: FlowConfig) -> DataSource:
-    """Raises ConfigError for a setting that would be without effect, which is a misunderstanding."""
-    section, fraction = config.data, config.heldout_by_default
-    if section.heldout_fraction is not None and (section.heldout or section.source in SHIPPED):
-        why = "data.heldout names a file" if section.heldout else f"{section.source} has a split of its own"
-        raise ConfigError(f"data.heldout_fraction = {section.heldout_fraction} has no effect: {why}; leave it out")
-    if section.reasoning_gym and not section.source.startswith(REASONING_GYM):
-        raise ConfigError(f"data.reasoning_gym has no effect: data.source is not {REASONING_GYM}TASK")
-    return DataSource(
-        source=section.source,
-        heldout=Path(section.heldout) if section.heldout else None,
-        heldout_fraction=fraction if section.heldout_fraction is None else section.heldout_fraction,
-        limit=section.limit,
-        reasoning_gym=section.reasoning_gym,
-    )
-
-
 def data_fingerprint(config: FlowConfig) -> str:
     """What the data is told from other data by.
 
     Raises:
         ConfigError, DataError: it cannot be read.
     """
-    return config.read_data(_source(config)).fingerprint
+    return read(config).fingerprint
 
 
 def check_inputs(algorithm: str, config: FlowConfig) -> None:

@@ -24,6 +24,8 @@ from flows.checks.plan_rates import Hardware
 from flows.load_config import load_algorithm
 from gateway.launch import GatewayProcess, start_gateway
 from gateway.storage import DataDirectory
+from tasks import data as data_sets
+from tasks.data import DataSet, DataSource
 
 ROOT = Path(__file__).parents[2]
 GRPO = """
@@ -268,6 +270,27 @@ def test_a_block_of_several_cycles_is_saved_in_a_rhythm_and_the_operations_stand
     places = [shown.index(f"\n {name} ") for name in (*names, "export_lora", "all operations", "prefill")]
     assert places == sorted(places)
     assert "Prefill: the prompts that are sampled from, and all that logprobs reads." in " ".join(shown.split())
+
+
+def test_data_are_read_once_for_the_check_and_the_plan_and_again_when_the_file_has_changed(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"prompt": "What is 1 + 1?", "answer": "2"}
+    own = Path("read.jsonl")
+    own.write_text(f"{json.dumps(row)}\n" * 3)
+    reads, real = [], data_sets.load
+
+    def counted(source: DataSource) -> DataSet:
+        reads.append(source.source)
+        return real(source)
+
+    monkeypatch.setattr(data_sets, "load", counted)
+    settings = ("--set", f"data.source={own}", "--set", "data.heldout_fraction=0", "--set", "evaluation.enabled=false")
+    assert planned("grpo.toml", *settings)["gold"]["answers"] == 3
+    assert reads == [str(own)]
+    own.write_text(f"{json.dumps(row)}\n" * 2)
+    assert planned("grpo.toml", *settings)["gold"]["answers"] == 2
+    assert reads == [str(own)] * 2
 
 
 def test_a_reward_that_hangs_is_waited_for_twice_and_not_for_every_answer(planned: Planned) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.data import DataError, DataSource, batch, fingerprint, load, split
-from tasks.examples import example, user
+from tasks.examples import example, preference, user
 from tasks.jsonl import read_jsonl
 
 
@@ -186,6 +186,15 @@ def test_nothing_is_held_out_when_nothing_is_asked_for(tmp_path):
 def test_the_limit_shortens_what_is_trained_on_and_not_what_is_held_out():
     data = load(DataSource("addition-1digit", limit=5))
     assert (len(data.train), len(data.heldout)) == (5, 22)
+
+
+def test_the_fingerprint_of_the_same_data_is_the_same_in_every_version_for_runs_have_it_on_record():
+    plain = example(
+        user("Größe 7\u2028 + 5?"), "12", extra={"level": 3, "tags": ["a", {"b": None}], "p": 0.5}, id="one"
+    )
+    pair = preference(example(({"role": "system", "content": "s"}, *user("who?"))), "I", "you")
+    assert fingerprint([plain, pair], [pair]) == "8a18bea650fc9ccfff9e92363bc1dd5985710388e648267ba5388eb8ddcd88ae"
+    assert fingerprint([], []) == "a683096011db3975a1e401e33b0047d1f2677a11efe85ef12806f016ae039795"
 
 
 def test_the_fingerprint_sees_every_field_and_which_side_an_example_is_on():
