@@ -71,20 +71,33 @@ def _exit_now(status: int) -> NoReturn:
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command; its exit status. An error that is nobody's mistake but ours keeps its traceback."""
     try:
-        return int(app(arguments, exit_on_error=False, print_error=False) or 0)
+        status = int(app(arguments, exit_on_error=False, print_error=False) or 0)
+        print(end="", flush=True)  # here, where it can be told that it cannot be written
     except CycloptsError as error:
         return _say(f"{_told(error)}\nSee: {_command(error)} --help", USER_MISTAKE)
     except KeyboardInterrupt as error:  # its words, if it has any, say how to go on
         return _say("\n".join(["interrupted", *map(str, error.args)]), INTERRUPTED)
     except BrokenPipeError:  # `whitney doctor | head`
         sys.stderr.close()
+        _leave_stdout()
         return 1
     except CommandFailedError as error:
         return _say(str(error), 1)
     except Exception as error:
         if said := str(error) if is_user_mistake(error) else of_the_disk(error):
+            _leave_stdout()
             return _say(said, USER_MISTAKE)
         raise
+    return status
+
+
+def _leave_stdout() -> None:
+    """What could not be written is tried again when the interpreter ends, and that would have a word and a status."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error: CycloptsError) -> str:

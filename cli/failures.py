@@ -66,10 +66,12 @@ def is_user_mistake(error: BaseException) -> bool:
 
 
 def of_the_disk(error: Exception) -> str | None:
-    """What to say of a folder that cannot be written to, or has no room; None of any other error."""
+    """What to say of a folder or an output that cannot be written to, or has no room; None of any other error."""
     closed_or_full = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
-    if not isinstance(error, OSError) or error.errno not in closed_or_full or not error.filename:
+    if not isinstance(error, OSError) or error.errno not in closed_or_full:
         return None
+    if not error.filename:  # it had been opened already: a file, or what the command prints to
+        return f"what is printed, or a file, cannot be written: {error.strerror}; make room for it"
     return f"{error.filename}: {error.strerror}; work in a folder that can be written to and has room"
 
 

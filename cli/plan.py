@@ -60,7 +60,7 @@ def plan(
     plans = _made(configs, reckoning, embedded=embedded, quiet=as_json)
     if as_json:
         shown = [one.as_json() for one in plans]
-        print(json.dumps(shown if other else shown[0], indent=2, ensure_ascii=False))
+        print(json.dumps(shown if other else shown[0], indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _show(files, configs, plans)
     return 0

@@ -20,7 +20,8 @@ TOKENS_A_PRICE = 1_000_000
 
 SECONDS_AN_HOUR = 3600
 
-Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Price = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+"""The bounds of a price file are far beyond any real one, and keep every product of them a number."""
 
 
 class PriceError(ValueError):
@@ -35,9 +36,9 @@ class GpuPrice(_Table):
     """GPUs that are paid by the hour."""
 
     kind: str = Field(description="As `algorithms/gpus.toml` names it: h100.")
-    count: Annotated[int, Field(ge=1)] = Field(1, description="GPUs at once.")
+    count: Annotated[int, Field(ge=1, le=1_000_000)] = Field(1, description="GPUs at once.")
     per_hour: Price = Field(0.0, description="Of one GPU.")
-    utilization: Annotated[float, Field(gt=0, le=1)] = Field(
+    utilization: Annotated[float, Field(ge=1e-6, le=1)] = Field(
         0.4, description="The share of the GPU's peak that is really had (MFU)."
     )
 

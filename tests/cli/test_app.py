@@ -148,3 +148,13 @@ def test_init_writes_a_file_that_run_can_read_and_never_over_another(
 def test_init_into_a_folder_that_is_not_there_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["init", "sft", str(tmp_path / "nowhere" / "sft.toml")]) == 2
     assert "cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+def test_output_that_cannot_be_written_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert run_command(["algorithms"]) == 2
+    said = "what is printed, or a file, cannot be written: No space left on device; make room for it"
+    assert capsys.readouterr().err == f"whitney: {said}\n"

@@ -39,6 +39,8 @@ def test_operations_are_priced_one_by_one_tokens_by_the_million_and_gpus_by_the_
         ("[gpu]\nkind = 'h100'\nhour = 1", "unknown field 'gpu.hour': did you mean 'per_hour'? known: kind, count"),
         ("[tokens]\nsampled = -1", "tokens.sampled = -1: input should be greater than or equal to 0"),
         ("[tokens]\nsampled = nan", "tokens.sampled = nan: input should be a finite number"),
+        ("[tokens]\nsampled = 1e308", "tokens.sampled = 1e+308: input should be less than or equal to 1000000000000"),
+        ("[gpu]\nkind = 'l4'\nutilization = 1e-320", "gpu.utilization = 1e-320: input should be greater than or"),
         ("[tokens]\nsampled = 'two'", "tokens.sampled = 'two': input should be a valid number"),
         ("[gpu]\nkind = 'h10'", "gpu.kind = 'h10': unknown GPU 'h10': did you mean 'h100'?"),
         ("[gpu]\nper_hour = 3", "gpu.kind is missing"),
