@@ -10,6 +10,7 @@ from algorithms.spans import Span, Spans
 from flows.checks.plan_lengths import LOOKED_AT
 from flows.checks.planned import planned_measurements
 from flows.checks.planned_draws import expected
+from flows.checks.planned_end import fewest_cycles
 from flows.checks.planned_spans import may_send_nothing, prompts_are_known
 from flows.checks.prepared import Prepared
 from flows.config import CustomConfig, DapoConfig
@@ -39,7 +40,7 @@ def notes(prepared: Prepared, operations: Spans) -> Iterator[str]:
     if not prompts_are_known(config):
         yield "Prompts that hold an earlier attempt are taken to be as long as typical completions make them."
     if config.stop != type(config.stop)():
-        yield "A rule of [stop] may end it earlier."
+        yield f"A rule of [stop] may end it after cycle {fewest_cycles(config):,} already: so it stands at least."
     yield from _unsent(prepared)
 
 
