@@ -117,7 +117,7 @@ def test_a_rule_about_the_gain_is_refused_where_nothing_can_be_forecast_or_nothi
         ("sft", {}, "needs a reward whose range is known, and this run has none"),
         ("grpo", {"stop": {"min_gain_per_cost": 1}}, "stop.min_gain_per_cost = 1 needs budget.prices"),
         ("grpo", {"stop": {"min_gain_per_cost": 1}, "budget": {"prices": str(free)}}, "nothing costs anything"),
-        ("grpo", {"stop": {"min_gain_per_cost": 1}, "budget": {"prices": "no.toml"}}, "'no.toml' cannot be read"),
+        ("grpo", {"stop": {"min_gain_per_cost": 1}, "budget": {"prices": "no.toml"}}, "'no.toml': no such file"),
     ]
     for algorithm, fields, said in refusals:
         settings = {"cycles": 40, "stop": {"min_gain_per_1000_operations": 1}, **fields}
