@@ -189,7 +189,7 @@ def _memory() -> Iterator[str]:
     yield ""
     yield _filled(MEMORY, as_given=ppo / lora, ours=(ours + memory.LORA_BYTES) / ours)
     yield ""
-    yield "What our own engine holds on a CPU is planned by `flows/checks/engine_memory.py`. Beside the peaks of real"
+    yield "What our own engine holds on a CPU is planned by `flows/plan/engine_memory.py`. Beside the peaks of real"
     yield "processes that train SmolLM2-135M with rank 16, as `python -m benchmarks.plan` measures them:"
     yield ""
     yield "| work of a cycle | planned, MiB | measured, MiB | planned ÷ measured |"

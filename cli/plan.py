@@ -15,8 +15,8 @@ from cli.plan_options import NOTHING_SAID, Reckoning
 from cli.prefect_setup import configure
 
 if TYPE_CHECKING:
-    from flows.checks.plan import Plan
     from flows.load_config import AnyConfig
+    from flows.plan.plan import Plan
 
 
 def plan(

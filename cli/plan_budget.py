@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flows.checks.plan import Plan
-from flows.checks.plan_notes import needed
 from flows.checks.prepared import Prepared
 from flows.config.budget import OF_THE_MONTH, OF_THE_RUN
 from flows.config.pipeline import PipelineConfig
-from flows.durable.account import Account
-from flows.durable.budget_begin import require_sense
-from flows.durable.budget_month import spent_this_month
+from flows.durable.budget.account import Account
+from flows.durable.budget.begin import require_sense
+from flows.durable.budget.month import spent_this_month
 from flows.load_config import AnyConfig
+from flows.plan.notes import needed
+from flows.plan.plan import Plan
 from flows.stages.budget import PipelineBudget
 from flows.stages.checks import about
 from tasks.prices import read_prices

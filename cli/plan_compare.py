@@ -14,8 +14,8 @@ from cli.plan_numbers import Row, place_in_a_run, rows
 from cli.plan_view import ASSUMED, WARNING, noted
 from cli.plan_words import completions_told
 from flows.checks.drift import changes
-from flows.checks.plan import Plan
 from flows.load_config import AnyConfig
+from flows.plan.plan import Plan
 
 VALUE_SHOWN = 34
 DIFFERENT = "≠"

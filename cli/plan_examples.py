@@ -8,9 +8,9 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from flows.checks.plan import Plan
-from flows.checks.plan_gold import Gold
-from flows.checks.plan_samples import Sample
+from flows.plan.gold import Gold
+from flows.plan.plan import Plan
+from flows.plan.samples import Sample
 
 PROMPT_SHOWN = 240
 """Characters of a prompt that are shown; of a longer one the middle is left out."""

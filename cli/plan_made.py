@@ -17,16 +17,16 @@ from cli.plan_options import Reckoning
 from cli.prefect_api import prefect_api
 from cli.served_for import served_for
 from cli.terminal import Say
-from flows.checks.plan import Plan, Terms, plan_in_full
-from flows.checks.plan_earlier import as_in_an_earlier_run
-from flows.checks.plan_lengths import Typical
-from flows.checks.plan_notes import budget_warnings
-from flows.checks.plan_record import in_all
 from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
 from flows.config.pipeline import PipelineConfig
-from flows.durable.budget_begin import require_sense
+from flows.counts.lengths import Typical
+from flows.durable.budget.begin import require_sense
 from flows.load_config import AnyConfig
+from flows.plan.earlier import as_in_an_earlier_run
+from flows.plan.notes import budget_warnings
+from flows.plan.plan import Plan, Terms, plan_in_full
+from flows.plan.record import in_all
 from flows.stages.checks import prepare_stages
 from tasks.credentials import settings_for
 from tasks.prices import read_prices

@@ -50,7 +50,7 @@ class Reckoning:
         Raises:
             UsageError: a file cannot be used; a name that no configuration has, or none where there are several.
         """
-        from flows.checks.model_size import spec_in
+        from flows.plan.model_size import spec_in
 
         names = list(dict.fromkeys(name for config in configs for name in models_named(config)))
         found = {}

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from flows.checks.plan import Plan
+from flows.plan.plan import Plan
 
 
 def plan_schema() -> dict[str, Any]:

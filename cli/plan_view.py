@@ -13,7 +13,7 @@ from cli.fitting import Fitting, plain_table
 from cli.plan_examples import examples
 from cli.plan_numbers import Row, bytes_told, rows
 from cli.plan_words import completions_told
-from flows.checks.plan import Plan
+from flows.plan.plan import Plan
 
 SPAN = ("at least", "typically", "at most")
 MEMORY = ("weights", "adapter", "KV", "backward", "process", "all")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cli.plan_numbers import amount
-from flows.checks.plan_lengths import Source
-from flows.checks.plan_terms import Assumptions
+from flows.counts.lengths import Source
+from flows.plan.terms import Assumptions
 
 YOURS = "; yours by --completion-tokens"
 SOURCES: dict[Source, str] = {

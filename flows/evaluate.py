@@ -8,9 +8,9 @@ from prefect.logging import get_run_logger
 
 from algorithms import forward_backward_payload, mean_nll, request_seed
 from algorithms.sft import sft_data
-from flows.checks.planned import HELDOUT_EXAMPLES
+from flows.counts.operations import HELDOUT_EXAMPLES
 from flows.durable.attempt import Attempt
-from flows.durable.budget_parts import begin_measurement
+from flows.durable.budget.parts import begin_measurement
 from flows.durable.outcome import EvaluationOutcome, Start
 from flows.lifecycle import block_flow
 from flows.parts.heldout import shares

@@ -12,7 +12,7 @@ from prefect.logging import get_run_logger
 from flows.config import FlowConfig
 from flows.durable.attempt import Attempt
 from flows.durable.begin import begin_attempt
-from flows.durable.budget_stop import end_without_export, revoke_earlier_export, stop_at_last_block
+from flows.durable.budget.stop import end_without_export, revoke_earlier_export, stop_at_last_block
 from flows.durable.finish import finish
 from flows.durable.lineage import require_taken_at
 from flows.durable.outcome import Block, BlockOutcome, Start

@@ -7,10 +7,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 
-from flows.checks.planned import planned_measurements, planned_sessions
-from flows.checks.planned_run import most_operations
 from flows.checks.prepared import Prepared
 from flows.config import ApprovalConfig
+from flows.counts.operations import planned_measurements, planned_sessions
+from flows.counts.run import most_operations
 from flows.person import ask_person
 
 

@@ -14,8 +14,8 @@ from filelock import FileLock
 from prefect.logging import get_run_logger
 
 from flows.checks.prepared import Prepared
-from flows.durable.budget import Budget
-from flows.durable.budget_pause import ask_here
+from flows.durable.budget.gate import Budget
+from flows.durable.budget.pause import ask_here
 from flows.durable.earlier import give_way
 from flows.durable.lineage import delete_old_states, require_next, require_taken_at
 from flows.durable.outcome import Block, BlockOutcome, EvaluationOutcome, Row, Start
@@ -193,7 +193,7 @@ class Attempt:
             await self.report.update(self.rows, [one.told for one in self.evaluations])
 
     async def ask_for_budget(self, ended: Exception) -> None:
-        """As `flows.durable.budget_pause.ask_here`, for `flows.begun_anew`."""
+        """As `flows.durable.budget.pause.ask_here`, for `flows.begun_anew`."""
         await ask_here(self, ended)
 
     def write_blocks(self) -> None:

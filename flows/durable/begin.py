@@ -10,15 +10,15 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from flows.checks.drift import fingerprint, in_lines, require_no_drift, with_later_fields
-from flows.checks.planned import planned_sessions
 from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
 from flows.config import FlowConfig
+from flows.counts.operations import planned_sessions
 from flows.durable.approval import approve
 from flows.durable.attempt import Attempt
-from flows.durable.budget_begin import require_month, require_sense
-from flows.durable.budget_open import open_budget, project_of_pipeline
-from flows.durable.budget_pause import read_answer
+from flows.durable.budget.begin import require_month, require_sense
+from flows.durable.budget.open import open_budget, project_of_pipeline
+from flows.durable.budget.pause import read_answer
 from flows.durable.children import end_cancelling_children
 from flows.durable.earlier import take_over
 from flows.durable.lost_states import revoke_lost_blocks

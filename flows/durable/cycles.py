@@ -9,7 +9,7 @@ from typing import Any, Self
 from prefect.logging import get_run_logger
 
 from flows.durable.attempt import Attempt
-from flows.durable.budget_parts import begin_block
+from flows.durable.budget.parts import begin_block
 from flows.durable.outcome import Block, BlockOutcome, Row, Start
 from tasks.events import emit
 from tasks.run import Run

@@ -10,11 +10,11 @@ from prefect.logging import get_run_logger
 
 from flows.checks.drift import fingerprint
 from flows.durable.attempt import Attempt
-from flows.durable.budget_stop import account_of, note_stop
+from flows.durable.budget.paid import cost_beside_plan, prices_of
+from flows.durable.budget.stop import account_of, note_stop
 from flows.durable.delivery import deliver
 from flows.durable.lineage import redone_in
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome
-from flows.durable.paid import cost_beside_plan, prices_of
 from flows.durable.plan_kept import planned, planned_completion, planned_cost
 from flows.durable.summary import summarize
 from flows.durable.telling import warn

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.checks.plan import Terms, plan_of_run
 from flows.checks.prepared import Prepared
+from flows.plan.plan import Terms, plan_of_run
 from tasks.planned import PARTS
 from tasks.prices import read_prices
 from tasks.run_folder import RunFolder

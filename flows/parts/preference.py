@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from algorithms import forward_backward_payload
 from algorithms.dpo import LOSS_FUNCTION, Pair, Row, dpo_step, pair_data, pair_up
 from algorithms.preferences import Pairs
-from flows.checks.planned import HELDOUT_PAIRS
 from flows.config import DpoConfig
+from flows.counts.operations import HELDOUT_PAIRS
 from flows.durable.attempt import Attempt
 from flows.teacher import open_reference
 from tasks.examples import Example

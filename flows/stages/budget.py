@@ -10,20 +10,20 @@ from typing import Any
 
 from prefect.exceptions import FailedRun
 
-from flows.checks.planned_part_tokens import least_needs
-from flows.checks.planned_parts import EXPORT
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError
 from flows.config.budget import OF_THE_MONTH, OF_THE_RUN
 from flows.config.pipeline import PipelineConfig, StageConfig
-from flows.durable.account import Account
-from flows.durable.billed import billed
-from flows.durable.budget import Budget
-from flows.durable.budget_month import open_month
-from flows.durable.budget_open import WHOLE, Whole, open_account
-from flows.durable.budget_parts import as_usage
-from flows.durable.budget_pause import ask_for_more, keep_answer, question_about
-from flows.durable.budget_rest import Rest, enough, rest_of
+from flows.counts.part_tokens import least_needs
+from flows.counts.parts import EXPORT
+from flows.durable.budget.account import Account
+from flows.durable.budget.billed import billed
+from flows.durable.budget.gate import Budget
+from flows.durable.budget.month import open_month
+from flows.durable.budget.open import WHOLE, Whole, open_account
+from flows.durable.budget.parts import as_usage
+from flows.durable.budget.pause import ask_for_more, keep_answer, question_about
+from flows.durable.budget.rest import Rest, enough, rest_of
 from flows.durable.stopwatch import Stopwatch
 from flows.early_end import BudgetReachedError
 from whitney.client import WhitneyClient

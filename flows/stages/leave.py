@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from flows.checks.planned import planned_sessions
-from flows.checks.planned_run import most_operations
 from flows.checks.prepared import Prepared
 from flows.config.pipeline import PipelineConfig
+from flows.counts.operations import planned_sessions
+from flows.counts.run import most_operations
 from flows.durable.approval import ask_if_large, plan_of
 from flows.durable.slot_limit import require_slots
 from flows.durable.unchanged import skip_if_unchanged

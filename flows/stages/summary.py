@@ -8,7 +8,7 @@ from typing import Any
 
 from flows.config import BudgetConfig
 from flows.config.pipeline import PIPELINE
-from flows.durable.paid import cost_beside_plan, prices_of
+from flows.durable.budget.paid import cost_beside_plan, prices_of
 from flows.stages.outcome import StageOutcome
 from tasks.bill import AGAIN, billed
 from tasks.planned import PARTS, planned_together

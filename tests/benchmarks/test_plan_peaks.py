@@ -9,7 +9,7 @@ import pytest
 from algorithms.model_specs import model_spec
 from benchmarks import plan
 from benchmarks.engine import MODEL
-from flows.checks.engine_memory import engine_memory
+from flows.plan.engine_memory import engine_memory
 
 KEPT = json.loads(plan.PEAKS.read_text(encoding="utf-8"))
 

@@ -19,9 +19,9 @@ from algorithms.gpus import gpu
 from algorithms.memory import Memory
 from cli.app import run_command
 from cli.plan_schema import plan_schema
-from flows.checks.plan_fit import fit
-from flows.checks.plan_rates import Hardware
 from flows.load_config import load_algorithm
+from flows.plan.gpu_fit import fit
+from flows.plan.rates import Hardware
 from gateway.launch import GatewayProcess, start_gateway
 from gateway.storage import DataDirectory
 from tasks import data as data_sets
@@ -459,7 +459,7 @@ def test_the_published_schema_is_the_one_that_is_printed() -> None:
 
 @pytest.mark.parametrize("name", ["grpo", "opd"])
 def test_a_shipped_configuration_names_a_model_whose_sizes_are_known(name: str) -> None:
-    from flows.checks.model_size import spec_of
+    from flows.plan.model_size import spec_of
 
     _, config = load_algorithm(ROOT / "deployments" / "configs" / f"{name}.toml")
     assert spec_of(config.model, {}).total == pytest.approx(134_515_008, rel=1e-6)

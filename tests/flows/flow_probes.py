@@ -29,10 +29,10 @@ from prefect.flows import Flow
 from prefect.states import AwaitingRetry, Pending
 
 from algorithms.spans import Spans
-from flows.checks.plan import Plan, plan_of_run
-from flows.checks.planned import planned_operations
 from flows.checks.prepare import prepare
 from flows.config import CONFIGS, FlowConfig
+from flows.counts.operations import planned_operations
+from flows.plan.plan import Plan, plan_of_run
 from gateway.launch import GatewayProcess
 from gateway.storage import DataDirectory
 from whitney.client import WhitneyClient

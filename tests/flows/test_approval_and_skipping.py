@@ -23,7 +23,7 @@ from served import FaultyGateway, Served, read, serving, state_of, until
 from tiny_configs import grpo_config
 
 import flows
-from flows.checks.planned import planned_operations
+from flows.counts.operations import planned_operations
 from flows.durable.unchanged import FINGERPRINT
 from flows.person import DECISION, NotAnsweredError
 from gateway.launch import GatewayProcess

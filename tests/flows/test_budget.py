@@ -17,11 +17,11 @@ from prefect.client.orchestration import get_client
 from tiny_configs import tiny_config
 
 import flows
-from flows.checks.planned import planned_operations
-from flows.checks.planned_parts import least_useful
 from flows.checks.prepare import prepare
 from flows.config import ConfigError
-from flows.durable.budget_begin import require_sense
+from flows.counts.operations import planned_operations
+from flows.counts.parts import least_useful
+from flows.durable.budget.begin import require_sense
 from gateway.launch import GatewayProcess
 
 RUNS: dict[str, dict[str, Any]] = {

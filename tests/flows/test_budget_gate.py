@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from flows.amounts import amount_told
 from flows.config import BudgetConfig
 from flows.config.budget import OF_THE_MONTH, OF_THE_RUN
-from flows.durable import budget as budget_module
-from flows.durable.account import Account
-from flows.durable.budget import Budget
-from flows.durable.most_usage import most_usage
+from flows.durable.budget import gate as budget_module
+from flows.durable.budget.account import Account
+from flows.durable.budget.gate import Budget
+from flows.durable.budget.most_usage import most_usage
 from flows.early_end import BudgetReachedError
 from tasks.prices import Prices
 from whitney.types import Operation, RunUsage, Usage

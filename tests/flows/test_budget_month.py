@@ -13,8 +13,8 @@ from tiny_configs import tiny_config
 
 import flows
 from flows.config import ConfigError
-from flows.durable.billed import billed
-from flows.durable.budget_month import spent_this_month
+from flows.durable.budget.billed import billed
+from flows.durable.budget.month import spent_this_month
 from gateway.launch import GatewayProcess
 from tasks.lineage import count_operations
 from whitney.client import WhitneyClient

@@ -21,9 +21,9 @@ import flows
 import flows.person
 from flows.config import BudgetConfig
 from flows.durable import stopwatch
-from flows.durable.budget_labels import Asked, note_asked, note_raised, raised
-from flows.durable.budget_labels import asked as question_of
-from flows.durable.budget_pause import read_answer
+from flows.durable.budget.labels import Asked, note_asked, note_raised, raised
+from flows.durable.budget.labels import asked as question_of
+from flows.durable.budget.pause import read_answer
 from gateway.launch import GatewayProcess
 from tasks.events import Event, listening
 

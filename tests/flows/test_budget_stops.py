@@ -20,11 +20,11 @@ from tiny_configs import tiny_config
 
 import flows
 from flows.amounts import amount_told
-from flows.checks.planned_part_tokens import block_tokens, measurement_tokens
 from flows.checks.prepare import prepare
 from flows.config.budget import KINDS
+from flows.counts.part_tokens import block_tokens, measurement_tokens
 from flows.durable import stopwatch
-from flows.durable.billed import billed
+from flows.durable.budget.billed import billed
 from gateway.launch import GatewayProcess
 from tasks.lineage import count_operations
 from tasks.run_folder import RunFolder

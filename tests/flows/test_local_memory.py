@@ -10,8 +10,8 @@ import pytest
 import models
 from algorithms.config_json import from_config_json
 from algorithms.model_specs import ModelSpec, model_spec
-from flows.checks import engine_memory as planned
-from flows.checks.engine_memory import Held, engine_memory
+from flows.plan import engine_memory as planned
+from flows.plan.engine_memory import Held, engine_memory
 from gateway.providers.local.base_weights import load_base
 from gateway.providers.local.decoding import _BLOCK
 from gateway.providers.local.head import CHUNK

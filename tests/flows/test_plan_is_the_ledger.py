@@ -13,8 +13,8 @@ from flow_probes import Taught, metrics, planned, typically
 from tiny_configs import fixed_config, tiny_config
 
 import flows
-from flows.checks.planned_part_tokens import least_operations
 from flows.checks.prepare import prepare
+from flows.counts.part_tokens import least_operations
 from gateway.launch import GatewayProcess
 
 MEASURED = {"samples": 2, "max_prompts": 4, "greedy": True}

@@ -11,7 +11,7 @@ from flow_probes import Taught, ledger, plan_of
 from tiny_configs import tiny_config
 
 import flows
-from flows.checks.planned import planned_measurements, planned_operations, planned_sessions
+from flows.counts.operations import planned_measurements, planned_operations, planned_sessions
 from gateway.launch import GatewayProcess
 
 

@@ -10,10 +10,10 @@ from tiny_configs import tiny_config
 
 from algorithms.resampling_odds import flat_share
 from algorithms.spans import Span
-from flows.checks.plan_notes import _drawn_again
-from flows.checks.planned import planned_operations
-from flows.checks.planned_draws import draws_of
-from flows.checks.planned_spans import cycle_spans, operation_spans
+from flows.counts.draws import draws_of
+from flows.counts.operations import planned_operations
+from flows.counts.spans import cycle_spans, operation_spans
+from flows.plan.notes import _drawn_again
 
 MEASURED = {"samples": 2, "max_prompts": 4}
 

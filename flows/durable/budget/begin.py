@@ -1,0 +1,114 @@
+"""What a run's budget has to allow before anything of it is begun: the least that leaves an adapter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from math import ceil
+
+from flows.amounts import amount_told
+from flows.checks.prepared import Prepared
+from flows.config import ConfigError
+from flows.config.budget import KINDS, OF_THE_RUN
+from flows.counts.ledger_tokens import Tokens
+from flows.counts.part_tokens import least_needs, least_operations
+from flows.durable.budget.account import NOISE, Account
+from flows.durable.budget.month import open_month
+from tasks.prices import Prices, read_prices
+from whitney.client import WhitneyClient
+
+
+def require_sense(inputs: Prepared, *, goes_on: bool) -> None:
+    """Refuse a limit that leaves nothing useful, and prices that cannot be read, before anything is allocated.
+
+    Raises:
+        ConfigError: the limit is too small; names the least that makes sense.
+        PriceError: the price file cannot be used.
+    """
+    config = inputs.config
+    if not config.budget.is_set:
+        return
+    prices = read_prices(config.budget.prices) if config.budget.prices else None
+    if goes_on:  # what is saved is worth ending well, however little is left
+        return
+    currency = prices.currency if prices else ""
+    for field, limit in config.budget.limits(OF_THE_RUN).items():
+        needed, of_what = _least(inputs, KINDS[field], prices)
+        if needed > limit * (1 + NOISE):
+            least = amount_told(KINDS[field], needed, currency)
+            raise ConfigError(
+                f"budget.{field} = {amount_told(KINDS[field], limit, currency)}: a run that leaves an adapter needs "
+                f"{least} at least ({of_what}). Set it to {least} or more{_or_less(inputs)}"
+            )
+
+
+async def require_month(inputs: Prepared, client: WhitneyClient, flow_run_id: str, *, goes_on: bool) -> None:
+    """Refuse a run whose project has too little left of its month: it would pay for what leaves no adapter.
+
+    Not where a person is to be asked, who may let it go on.
+
+    Raises:
+        ConfigError: too little is left, or the endpoint does not say how much was billed, or when.
+        WhitneyError: it cannot be asked.
+    """
+    config = inputs.config.budget
+    if goes_on or config.on_exceed == "pause":
+        return
+    month = await open_month("budget", flow_run_id, config, client)
+    if month is None:
+        return
+    for field, limit in month.limits.items():
+        needed, of_what = await asyncio.to_thread(_least, inputs, KINDS[field], month.prices)
+        if month.used(field) + needed > limit * (1 + NOISE):
+            raise ConfigError(_of_the_month(month, field, needed, of_what))
+
+
+def _of_the_month(month: Account, field: str, needed: float, of_what: str) -> str:
+    limit, used, whole = (month.in_words(field, one) for one in (month.limits[field], month.used(field), needed))
+    return (
+        f"budget.{field} = {limit}: the runs of project {month.config.project!r} have used {used} this month, and one "
+        f"more that leaves an adapter needs {whole} at least ({of_what}). Set it to "
+        f"{month.in_words(field, month.used(field) + needed)} or more, or wait for the next month"
+    )
+
+
+def _least(inputs: Prepared, kind: str, prices: Prices | None) -> tuple[float, str]:
+    """The least of what a limit is of that leaves an adapter, and what it is made of."""
+    if kind == "operations":
+        operations = least_operations(inputs)
+        return operations.total(), f"{_told(operations)}: {_parts(inputs)}"
+    if kind == "minutes":  # nobody knows how fast the endpoint is
+        return 0.0, ""
+    needs = least_needs(inputs)
+    if kind == "tokens":
+        tokens = max((tokens for _, tokens in needs), key=lambda one: one.counted)
+        of_what = f"{_told(_named(tokens))}, completions at their longest: {_parts(inputs)}"
+        return ceil(tokens.counted), of_what
+    assert prices is not None  # the configuration has it so
+    costs = ((prices.cost(counts, tokens.by_kind), {**counts, **_named(tokens)}) for counts, tokens in needs)
+    cost, counts = max(costs, key=lambda one: one[0])
+    return cost, f"{_told(counts)}: {_parts(inputs)}"
+
+
+def _parts(inputs: Prepared) -> str:
+    before = "what is measured before, " if _measures(inputs) else ""
+    return f"{before}the first block of {min(inputs.config.save_every, inputs.config.cycles)}, the export"
+
+
+def _or_less(inputs: Prepared) -> str:
+    """What else makes it less, where there is something to take away."""
+    fewer = ["save_every"] if min(inputs.config.save_every, inputs.config.cycles) > 1 else []
+    lowered = [*fewer, *(["what is measured"] if _measures(inputs) else [])]
+    return f", or lower {' or '.join(lowered)}" if lowered else ""
+
+
+def _measures(inputs: Prepared) -> bool:
+    return bool(inputs.config.evaluation.enabled and inputs.heldout)
+
+
+def _named(tokens: Tokens) -> dict[str, float]:
+    return {f"{kind} tokens": count for kind, count in tokens.by_kind.items()}
+
+
+def _told(counts: Mapping[str, float]) -> str:
+    return ", ".join(f"{ceil(count):,} {name}" for name, count in sorted(counts.items()) if count)

@@ -1,0 +1,126 @@
+"""What a run will cost before it begins: operations, tokens, FLOPs, memory, time and money. It allocates nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic import SecretStr
+
+from flows.checks.prepared import Prepared
+from flows.counts.lengths import Lengths, lengths
+from flows.counts.run import spans_of_cycle, spans_of_run
+from flows.counts.token_spans import tokens_of
+from flows.plan.gold import gold
+from flows.plan.gpu_fit import fit
+from flows.plan.models import Models, all_of, models_of
+from flows.plan.notes import budget_warnings, formula_notes, notes, once, samples_anything
+from flows.plan.rates import Rates
+from flows.plan.record import Plan
+from flows.plan.samples import samples
+from flows.plan.terms import Assumptions, Terms
+
+__all__ = ["Plan", "Terms", "plan_in_full", "plan_of_run"]
+
+NOTHING_GIVEN = Terms()
+ANOTHER_MACHINE = "The run's own engine works on this machine's CPU: how long that takes is not planned."
+
+
+async def plan_of_run(prepared: Prepared, terms: Terms = NOTHING_GIVEN) -> Plan:
+    """The plan of a run whose inputs are checked.
+
+    Args:
+        prepared: the inputs, as `prepare` has found them.
+        terms: what it is reckoned by beside them.
+
+    Raises:
+        ConfigError: the completions' typical length is out of range.
+    """
+    return await asyncio.to_thread(_plan, prepared, terms)  # prompts are tokenized: seconds, where there are many
+
+
+async def plan_in_full(prepared: Prepared, terms: Terms = NOTHING_GIVEN, keys: Sequence[SecretStr] = ()) -> Plan:
+    """The same with examples as the model meets them, and what the rewards make of the right answers.
+
+    `keys` are taken out of what a reward function says.
+    """
+    plan, scored = await plan_of_run(prepared, terms), await gold(prepared, keys)
+    warning = scored.warning if scored else None
+    warnings = [*([warning] if warning else []), *plan.warnings]
+    return replace(plan, samples=samples(prepared), gold=scored, warnings=warnings)
+
+
+def _plan(prepared: Prepared, terms: Terms) -> Plan:
+    algorithm, config = prepared.algorithm, prepared.config
+    length, rates = lengths(prepared, terms.completion), Rates(terms)
+    models, unknown = _models_of(prepared, terms)
+    tokens, cycles = tokens_of(prepared, length)
+    held = models.memory(prepared, length) if models else {}
+    own = models is not None and models.own_engine(prepared)
+    fitting = [fit(all_of(models.gpu_memory(prepared, length)), rates.hardware, here=own)] if models else []
+    whole = rates.bill(
+        spans_of_run(prepared),
+        tokens.by_kind,
+        models.flops(tokens, config, length) if models else None,
+    )
+    mean = rates.bill(
+        spans_of_cycle(prepared),
+        {kind: span / config.cycles for kind, span in cycles.by_kind.items()},
+        models.flops(cycles, config, length) / config.cycles if models else None,
+    )
+    return Plan(
+        algorithm=algorithm,
+        title=f"{algorithm} on {config.model.provider}/{config.model.name}, LoRA rank {config.lora.rank}",
+        operations=whole.operations,
+        tokens=whole.tokens,
+        flops=whole.flops,
+        memory=all_of(held) if held else None,
+        seconds=whole.seconds,
+        cost=whole.cost,
+        cost_parts=whole.cost_parts,
+        currency=rates.prices.currency if rates.prices else None,
+        cycles=config.cycles,
+        save_every=config.save_every,
+        once=once(prepared),
+        per_cycle=mean,
+        models=held,
+        assumptions=_assumptions(prepared, terms, length, rates),
+        warnings=[
+            *prepared.warnings(),
+            *budget_warnings(config.budget, whole.limited),
+            *unknown,
+            *(one.told for one in fitting if not one.fits),
+            *rates.warnings(whole),
+        ],
+        notes=[
+            *notes(prepared, whole.operations),
+            *(models.read() if models else ()),
+            *(formula_notes(own_engine=own) if models else ()),
+            *(one.told for one in fitting if one.fits),
+            *rates.notes(whole),
+            *([ANOTHER_MACHINE] if own and rates.hardware else []),
+        ],
+    )
+
+
+def _models_of(prepared: Prepared, terms: Terms) -> tuple[Models | None, list[str]]:
+    """The models; or what to say where they are of unknown sizes."""
+    try:
+        return models_of(prepared, terms.sizes), []
+    except ValueError as error:
+        return None, [f"No FLOPs and no memory: {error}."]
+
+
+def _assumptions(prepared: Prepared, terms: Terms, length: Lengths, rates: Rates) -> Assumptions:
+    typical = length.typical if samples_anything(prepared) else None
+    hardware = rates.hardware
+    return Assumptions(
+        completion_tokens=typical.tokens if typical else None,
+        completion_tokens_source=typical.source if typical else None,
+        earlier_run=typical.run if typical else None,
+        gpu=hardware.name if hardware else None,
+        utilization=hardware.utilization if hardware else None,
+        prices=str(terms.price_file) if terms.price_file else None,
+        currency=terms.prices.currency if terms.prices else None,
+    )

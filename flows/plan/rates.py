@@ -1,0 +1,146 @@
+"""Time and money: what makes seconds of floating point operations, and a price of everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from algorithms.gpus import Gpu
+from algorithms.spans import Span, Spans, added
+from flows.plan.terms import Terms
+from tasks.prices import OPERATIONS, TOKENS, Prices
+
+UTILIZATION = 0.4
+"""The share of a GPU's peak that is taken to be had where no price file says."""
+
+PRICED = ("operations", "tokens", "gpu_time")
+"""What costs are of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a part of a run comes to.
+
+    Args:
+        operations: by the wire's names.
+        tokens: "prefill", "sampled", "trained", as the ledger counts them.
+        flops: floating point operations; null where a model's sizes are not known.
+        seconds: on the GPUs that `assumptions` names; null without any.
+        cost: in the price file's currency; null without a price.
+        cost_parts: what of it is for "operations", "tokens", "gpu_time"; each only where it has a price.
+    """
+
+    operations: Spans
+    tokens: Spans
+    flops: Span | None
+    seconds: Span | None
+    cost: Span | None
+    cost_parts: Spans = field(default_factory=dict)
+
+    @property
+    def limited(self) -> dict[str, Span | None]:
+        """What a `[budget]` limits, by the name of its limit. A month's money is without the price of time."""
+        parts = [span for name, span in self.cost_parts.items() if name != "gpu_time"]
+        return {
+            "max_operations": added(self.operations.values()),
+            "max_tokens": added(self.tokens.values()),
+            "max_cost": self.cost,
+            "max_minutes": self.seconds / 60 if self.seconds else None,
+            "max_operations_per_month": added(self.operations.values()),
+            "max_cost_per_month": added(parts),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The GPUs that time is reckoned on."""
+
+    gpu: Gpu
+    count: int = 1
+    utilization: float = UTILIZATION
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.count} × {self.gpu.name}"
+
+    @property
+    def memory(self) -> float:
+        """Bytes, of all."""
+        return self.count * self.gpu.memory
+
+    def seconds(self, flops: Span) -> Span:
+        """Time for so many floating point operations."""
+        return flops * (self.gpu.seconds(1, utilization=self.utilization) / self.count)
+
+
+class Rates:
+    """A price file, and the GPUs that time is reckoned on."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._file = terms.price_file
+        section = terms.prices.gpu if terms.prices else None
+        gpu = terms.gpu or (section.hardware if section else None)
+        shape = (section.count, section.utilization) if section else (1, UTILIZATION)
+        self.hardware = Hardware(gpu, *shape) if gpu else None
+        self._others = section if section and gpu and section.kind != gpu.name and section.per_hour else None
+        prices = terms.prices
+        self._unfilled = prices is not None and prices.empty
+        if prices and self._others:  # an hour of one GPU has not the price of another's
+            prices = prices.model_copy(update={"gpu": None})
+        self.prices: Prices | None = None if prices is None or prices.empty else prices
+
+    def bill(self, operations: Spans, tokens: Spans, flops: Span | None) -> Bill:
+        """All that a part of a run comes to."""
+        seconds = self.hardware.seconds(flops) if flops and self.hardware else None
+        parts = self._cost_parts(operations, tokens, seconds)
+        return Bill(operations, tokens, flops, seconds, added(parts.values()), parts)
+
+    def warnings(self, bill: Bill) -> Iterator[str]:
+        """What is not in the money of a whole run, and its reader may think that it is."""
+        if self._others:
+            yield (
+                f"gpu.per_hour of {self._file} is the price of the {self._others.kind}, so time on the "
+                f"{self.hardware.gpu.name if self.hardware else ''} costs nothing here."
+            )
+        if self._unfilled:
+            yield f"No price in {self._file} is above 0, so there is no cost: write what you pay."
+        if self.prices and self.prices.per_second and bill.seconds is None:
+            yield "The cost is without GPU time: that takes FLOPs, and these are not known."
+
+    def notes(self, bill: Bill) -> Iterator[str]:
+        """How time and money of a whole run are reckoned."""
+        if missing := list(self._missing(bill)):
+            yield f"Cost: without a price above 0 in {self._file}, and so counted as 0: {', '.join(missing)}."
+        if self.hardware:
+            share = f"{self.hardware.utilization:.0%} of its peak"
+            yield f"Time: FLOPs on {self.hardware.name} at {share}. Rewards, network and queues come on top."
+
+    def _cost_parts(self, operations: Spans, tokens: Spans, seconds: Span | None) -> Spans:
+        """Those that have a price."""
+        if self.prices is None:
+            return {}
+        costs = [
+            self.prices.parts(_at(place, operations), _at(place, tokens), seconds.values[place] if seconds else 0)
+            for place in range(3)
+        ]
+        priced = (any(self.prices.operations.values()), any(self.prices.tokens.values()), self.prices.per_second)
+        names = [name for name, price in zip(PRICED, priced, strict=True) if price]
+        return {name: Span(*(cost[name] for cost in costs)) for name in names}
+
+    def _missing(self, bill: Bill) -> Iterator[str]:
+        """What the run takes that has no price."""
+        if self.prices is None:
+            return
+        kinds = [kind for kind in OPERATIONS if kind in bill.operations and not self.prices.operations.get(kind)]
+        if kinds:
+            yield from ["operations"] if len(kinds) == len(bill.operations) else kinds
+        read = [kind for kind in TOKENS if not self.prices.tokens.get(kind)]
+        if read:
+            yield from ["tokens"] if len(read) == len(TOKENS) else (f"{kind} tokens" for kind in read)
+        if not (self.prices.per_second or self._others):
+            yield "GPU time"
+
+
+def _at(place: int, spans: Spans) -> dict[str, float]:
+    return {name: span.values[place] for name, span in spans.items()}
