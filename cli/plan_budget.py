@@ -11,7 +11,7 @@ from flows.durable.budget.account import Account
 from flows.durable.budget.begin import require_sense
 from flows.durable.budget.month import spent_this_month
 from flows.load_config import AnyConfig
-from flows.plan.notes import needed
+from flows.plan.limits import limit_warning
 from flows.plan.plan import Plan
 from flows.stages.budget import PipelineBudget
 from flows.stages.checks import about
@@ -49,11 +49,10 @@ async def month_warnings(config: AnyConfig, plan: Plan, client: WhitneyClient) -
     prices = read_prices(budget.prices) if budget.prices else None
     spent = await spent_this_month(client, budget.project)
     account = Account("budget", "", budget, OF_THE_MONTH, spent=spent, prices=prices)
-    found = []
-    for name, limit in account.limits.items():
-        span, left = plan.bill.limited[name], max(0.0, limit - account.used(name))
-        if span is not None and span.most > left:
-            verb = "will" if span.typical > left else "may"
-            told = f"{account.used(name):,.10g} are used by {budget.project!r}, {left:,.10g} are left"
-            found.append(f"budget.{name} = {limit:,.10g} {verb} end it early: {told}, and {needed(span)}.")
-    return found
+    warnings = (
+        limit_warning(
+            name, limit, plan.bill.limited[name], account.currency, used=account.used(name), by=budget.project
+        )
+        for name, limit in account.limits.items()
+    )
+    return [one for one in warnings if one]

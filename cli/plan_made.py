@@ -24,7 +24,7 @@ from flows.counts.lengths import Typical
 from flows.durable.budget.begin import require_sense
 from flows.load_config import AnyConfig
 from flows.plan.earlier import as_in_an_earlier_run
-from flows.plan.notes import budget_warnings
+from flows.plan.limits import budget_warnings
 from flows.plan.plan import Plan, Terms, plan_in_full
 from flows.plan.record import in_all
 from flows.stages.checks import prepare_stages
@@ -89,8 +89,8 @@ async def plan_of(algorithm: str, config: AnyConfig, terms: Terms) -> Plan:
         if not isinstance(config, PipelineConfig):
             return plans[algorithm]
         whole = in_all(plans)
-        warnings = [*budget_warnings(config.budget, whole.bill.limited), *await month_warnings(config, whole, client)]
-        return replace(whole, warnings=warnings)
+        of_run = budget_warnings(config.budget, whole.bill.limited, whole.currency)
+        return replace(whole, warnings=[*of_run, *await month_warnings(config, whole, client)])
 
 
 async def _plan_of_run(prepared: Prepared, terms: Terms, client: WhitneyClient, key: SecretStr) -> Plan:

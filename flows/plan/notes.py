@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 from algorithms import ALGORITHMS
 from algorithms.resampling_odds import flat_share
-from algorithms.spans import Span, Spans
+from algorithms.spans import Spans
 from flows.checks.prepared import Prepared
 from flows.config import CustomConfig, DapoConfig
-from flows.config.budget import OF_THE_RUN, BudgetConfig
 from flows.counts.draws import expected
 from flows.counts.end import fewest_cycles
 from flows.counts.lengths import LOOKED_AT
@@ -94,27 +93,6 @@ def formula_notes(*, own_engine: bool) -> Iterator[str]:
             "Memory: weights in bfloat16; keys and values of a cycle's completions all at once, activations of one "
             "sequence, each at its longest."
         )
-
-
-def budget_warnings(
-    budget: BudgetConfig, planned: Mapping[str, Span | None], names: Iterable[str] = OF_THE_RUN
-) -> Iterator[str]:
-    """Limits that the plan comes to; `planned` has what they limit, by the limit's name."""
-    for name, limit in budget.limits(names).items():
-        span = planned.get(name)
-        if span is not None and span.most > limit:
-            verb = "will" if span.typical > limit else "may"
-            yield f"budget.{name} = {limit:,g} {verb} end it early: {needed(span)}."
-
-
-def needed(span: Span) -> str:
-    """What is planned of something that has a limit."""
-    return f"{_told(span.typical)} are typical, {_told(span.most)} the most"
-
-
-def _told(value: float) -> str:
-    """In full: a limit is compared with it."""
-    return f"{value:,.0f}" if value >= 1000 or value == round(value) else f"{value:,.2f}"
 
 
 def _unsent(prepared: Prepared) -> Iterator[str]:

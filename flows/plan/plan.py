@@ -14,8 +14,9 @@ from flows.counts.run import spans_of_cycle, spans_of_run
 from flows.counts.token_spans import tokens_of
 from flows.plan.gold import gold
 from flows.plan.gpu_fit import fit
+from flows.plan.limits import budget_warnings
 from flows.plan.models import Models, all_of, models_of
-from flows.plan.notes import budget_warnings, formula_notes, notes, once, samples_anything
+from flows.plan.notes import formula_notes, notes, once, samples_anything
 from flows.plan.rates import Rates
 from flows.plan.record import Plan
 from flows.plan.samples import samples
@@ -79,7 +80,7 @@ def _plan(prepared: Prepared, terms: Terms) -> Plan:
         seconds=whole.seconds,
         cost=whole.cost,
         cost_parts=whole.cost_parts,
-        currency=rates.prices.currency if rates.prices else None,
+        currency=rates.currency,
         cycles=config.cycles,
         save_every=config.save_every,
         once=once(prepared),
@@ -88,7 +89,7 @@ def _plan(prepared: Prepared, terms: Terms) -> Plan:
         assumptions=_assumptions(prepared, terms, length, rates),
         warnings=[
             *prepared.warnings(),
-            *budget_warnings(config.budget, whole.limited),
+            *budget_warnings(config.budget, whole.limited, rates.currency),
             *unknown,
             *(one.told for one in fitting if not one.fits),
             *rates.warnings(whole),

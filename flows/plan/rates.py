@@ -90,6 +90,11 @@ class Rates:
             prices = prices.model_copy(update={"gpu": None})
         self.prices: Prices | None = None if prices is None or prices.empty else prices
 
+    @property
+    def currency(self) -> str | None:
+        """What everything is priced in; None where nothing is."""
+        return self.prices.currency if self.prices else None
+
     def bill(self, operations: Spans, tokens: Spans, flops: Span | None) -> Bill:
         """All that a part of a run comes to."""
         seconds = self.hardware.seconds(flops) if flops and self.hardware else None

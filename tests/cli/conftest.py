@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from own_servers import CONFIG, command, summary_in, unconfigured
+from plan_files import FILES, rows_in_ledger
+
+from cli.app import run_command
+from cli.plan_schema import plan_schema
+from gateway.launch import GatewayProcess
 
 
 @pytest.fixture
@@ -32,3 +40,26 @@ def undisturbed(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -
     done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return summary_in(folder)
+
+
+@pytest.fixture
+def ledger_stays_as_it_was(endpoint: GatewayProcess) -> Iterator[None]:
+    """With every file of `plan_files` in the folder."""
+    for name, text in FILES.items():
+        Path(f"{name}.toml").write_text(text)
+    before = rows_in_ledger(endpoint)
+    yield
+    assert rows_in_ledger(endpoint) == before, "a plan allocates nothing"
+
+
+@pytest.fixture
+def planned(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """What `whitney plan --json` prints, by its published schema."""
+
+    def planned(*arguments: str) -> Any:
+        assert run_command(["plan", *arguments, "--json"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        Draft202012Validator(plan_schema()).validate(plan)
+        return plan
+
+    return planned

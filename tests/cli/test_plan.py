@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import sqlite3
 from collections.abc import Callable, Iterator
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
@@ -13,49 +11,17 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from plan_files import GRPO, NEVER
 
-from algorithms.gpus import gpu
-from algorithms.memory import Memory
 from cli.app import run_command
-from cli.plan_schema import plan_schema
 from flows.load_config import load_algorithm
-from flows.plan.gpu_fit import fit
-from flows.plan.rates import Hardware
-from gateway.launch import GatewayProcess, start_gateway
-from gateway.storage import DataDirectory
+from gateway.launch import start_gateway
 from tasks import data as data_sets
 from tasks.data import DataSet, DataSource
 
+pytestmark = pytest.mark.usefixtures("ledger_stays_as_it_was")
+
 ROOT = Path(__file__).parents[2]
-GRPO = """
-algorithm = "grpo"
-cycles = 4
-groups_per_cycle = 2
-group_size = 4
-model = { name = "tiny" }
-sampling = { max_tokens = 6 }
-evaluation = { samples = 2, max_prompts = 4 }
-"""
-DAPO = GRPO.replace('"grpo"', '"dapo"')
-SFT = GRPO.replace('"grpo"', '"sft"').replace("groups_per_cycle = 2\ngroup_size = 4", "batch_size = 3")
-PIPELINE = """
-algorithm = "pipeline"
-shared = { model = { name = "tiny" }, evaluation = { enabled = false } }
-[[stages]]
-algorithm = "sft"
-config = { cycles = 3, batch_size = 4 }
-[[stages]]
-name = "rl"
-algorithm = "grpo"
-config = { cycles = 2, groups_per_cycle = 2, group_size = 4 }
-"""
-PRICES = """
-currency = "€"
-operations = { sample = 0.5 }
-tokens = { prefill = 1_000_000 }
-gpu = { kind = "h100", count = 2, per_hour = 3600 }
-"""
 SIZES = {
     "hidden_size": 64,
     "num_attention_heads": 4,
@@ -65,40 +31,8 @@ SIZES = {
     "tie_word_embeddings": False,
 }
 PARAMETERS = 2 * 100 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128) + 5 * 64
-NEVER = GRPO + 'rewards = [{ function = "regex", arguments = { pattern = "no digit" } }]'
-FILES = {"grpo": GRPO, "dapo": DAPO, "sft": SFT, "never": NEVER, "pipeline": PIPELINE, "prices": PRICES}
 
 Planned = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def ledger_stays_as_it_was(endpoint: GatewayProcess) -> Iterator[None]:
-    for name, text in FILES.items():
-        Path(f"{name}.toml").write_text(text)
-    before = rows_in_ledger(endpoint)
-    yield
-    assert rows_in_ledger(endpoint) == before, "a plan allocates nothing"
-
-
-def rows_in_ledger(gateway: GatewayProcess) -> list[int]:
-    with sqlite3.connect(DataDirectory(gateway.data_dir).ledger) as connection:
-        counts = [
-            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-            for table in ("sessions", "runs", "operations", "billing")
-        ]
-    connection.close()
-    return counts
-
-
-@pytest.fixture
-def planned(capsys: pytest.CaptureFixture[str]) -> Planned:
-    def planned(*arguments: str) -> Any:
-        assert run_command(["plan", *arguments, "--json"]) == 0
-        plan = json.loads(capsys.readouterr().out)
-        Draft202012Validator(plan_schema()).validate(plan)
-        return plan
-
-    return planned
 
 
 def test_a_plan_has_what_its_schema_says_and_counts_prompts_to_the_token(planned: Planned) -> None:
@@ -158,9 +92,11 @@ def test_prices_and_a_gpu_make_money_and_time_of_it(planned: Planned) -> None:
     assert plan["currency"] == "€"
     assumed = plan["assumptions"]
     assert (assumed["gpu"], assumed["utilization"], assumed["prices"]) == ("2 × h100", 0.4, "prices.toml")
-    unpriced = "forward, forward_backward, optim_step, save_weights_for_sampler, save_state, export_lora"
     assert plan["warnings"] == []
-    assert any(note.startswith("Cost: without a price above 0 in prices.toml") for note in plan["notes"]), unpriced
+    unpriced = "forward, forward_backward, optim_step, save_weights_for_sampler, save_state, export_lora"
+    counted_as_0 = f"{unpriced}, sampled tokens, trained tokens"
+    told = f"Cost: without a price above 0 in prices.toml, and so counted as 0: {counted_as_0}."
+    assert told in plan["notes"]
     slower = planned("sft.toml", "--prices", "prices.toml", "--gpu", "L4")
     assert slower["seconds"]["typical"] == pytest.approx(plan["seconds"]["typical"] * 989 / 121)
     assert set(slower["cost_parts"]) == {"operations", "tokens"}, "an hour of an L4 does not cost what the H100's does"
@@ -190,86 +126,6 @@ def test_of_two_configurations_each_has_its_plan(planned: Planned) -> None:
     first, second = planned("sft.toml", "grpo.toml", "--set", "cycles=7")
     assert (first["algorithm"], second["algorithm"]) == ("sft", "grpo")
     assert first["operations"]["optim_step"]["most"] == second["operations"]["optim_step"]["most"] == 7
-
-
-@pytest.mark.parametrize(
-    ("hardware", "here", "said", "fits"),
-    [
-        (Hardware(gpu("l4")), False, "It does not fit: it takes 30 GB of the 24 GB of 1 × l4, ", False),
-        (Hardware(gpu("l4"), 2), False, "On a GPU it takes 30 GB of the 48 GB of 2 × l4, ", True),
-        (Hardware(gpu("l4")), True, "It does not fit: it would take 30 GB of the 24 GB of 1 × l4, ", True),
-        (None, False, "On a GPU it takes 30 GB: the smallest that holds it is the a100-40gb.", True),
-    ],
-    ids=["too small", "two of them", "works here", "none named"],
-)
-def test_a_plan_says_whether_a_gpu_holds_its_models(
-    hardware: Hardware | None, here: bool, said: str, fits: bool
-) -> None:
-    found = fit(Memory(weights=16e9, kv_cache=14e9), hardware, here=here)
-    assert found.told.startswith(said)
-    assert found.fits == fits, "what does not fit is a warning, where it is to run there"
-
-
-@pytest.mark.parametrize("columns", [40, 60, 80, 160])
-def test_what_is_shown_fits_the_terminal(
-    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    assert run_command(["plan", "dapo.toml", "--prices", "prices.toml"]) == 0
-    assert run_command(["plan", "sft.toml", "dapo.toml", "--prices", "prices.toml"]) == 0
-    assert run_command(["plan", "pipeline.toml"]) == 0
-    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines() if not line.startswith("Whitney at ")]
-    assert max(map(len, shown)) <= columns
-    text = " ".join(" ".join(shown).split())
-    assert "…" not in text, "no number is cut, whatever the width"
-    assert "Completions: 3 tokens each, half of sampling.max_tokens; yours by --completion-tokens" in text
-    unbroken = text.replace(" ", "")
-    assert "whatis6+5?<|im_end|>↵<|im_start|>a↵⟦1·1·<|im_end|>⟧" in unbroken, "the answer, and what of it is trained"
-    assert "↵<|im_start|>a↵⟦4×upto6tokens⟧" in unbroken
-    assert "The data's own answers, scored: 59, mean reward 1" in text
-    assert "Typically 1.2 groups a cycle are drawn again" in text
-    assert "Only 1 has: batch_size" in text
-    for name in (
-        "cost of operations, €",
-        "cost of tokens, €",
-        "cost of GPU time, €",
-        "all cost, €",
-        "time on 2 × h100",
-    ):
-        assert name in text
-    assert "stage rl" in text
-    assert "Nothing was allocated" in text
-    if columns >= 80:
-        assert "4 cycles once a cycle at least typically at most" in text
-        assert "once: 2 measurements of 4 held-out examples, the export; typically = once + 4 × a cycle" in text
-        assert "5 cycles at least typically at most" in text, "of a pipeline, which has no mean cycle"
-        of = {name: [line.split() for line in shown if line.startswith(f" {name} ")] for name in KINDS}
-        assert of["forward_backward"][:3] == [
-            ["forward_backward", "1", "0", "4", "4"],
-            ["forward_backward", "4", "4"],
-            ["forward_backward", "1", "3", "3", "3"],
-        ]
-        assert of["export_lora"][0] == ["export_lora", "1", "1", "1", "1"]
-        assert of["sample"][0] == ["sample", "8", "3.25", "16", "21", "40"]
-    if columns < 60:
-        assert "optim_step once a cycle" not in text
-        assert "optim_step a cycle 1 at least 0 typically 4 at most 4" in text
-
-
-KINDS = ("forward_backward", "export_lora", "sample")
-
-
-def test_a_block_of_several_cycles_is_saved_in_a_rhythm_and_the_operations_stand_as_a_run_asks_for_them(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert run_command(["plan", "grpo.toml", "--set", "save_every=3", "--set", "kl.coef=0.1"]) == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"save_state +every 3rd +2 +2 +2 *\n", shown)
-    names = ("save_weights_for_sampler", "sample", "logprobs", "forward_backward", "optim_step", "save_state")
-    places = [shown.index(f"\n {name} ") for name in (*names, "export_lora", "all operations", "prefill")]
-    assert places == sorted(places)
-    assert "Prefill: the prompts that are sampled from, and all that logprobs reads." in " ".join(shown.split())
 
 
 def test_data_are_read_once_for_the_check_and_the_plan_and_again_when_the_file_has_changed(
@@ -384,7 +240,9 @@ UNKNOWN = 'model = { name = "maker/odd-7b", tokenizer = "tiny" }'
 
 
 @pytest.fixture
-def unknown_model(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unknown_model(
+    ledger_stays_as_it_was: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """odd.toml, of a model that is served here and that nobody knows the sizes of."""
     data = tmp_path_factory.mktemp("delay")
     Path("odd.toml").write_text(GRPO.replace('model = { name = "tiny" }', UNKNOWN))
@@ -440,21 +298,6 @@ def test_the_price_file_that_init_writes_prices_nothing_until_it_is_filled_in(
     plan = planned("grpo.toml", "--prices", "mine.toml")
     assert plan["cost"]["most"] == pytest.approx(16 + plan["tokens"]["trained"]["most"] / 1e6)
     assert plan["seconds"]["most"] > 0
-
-
-def test_the_readme_shows_what_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    readme = (ROOT / "README.md").read_text().split("\n## Before you spend\n")[1]
-    command = next(line for line in readme.splitlines() if line.startswith("whitney plan "))
-    assert run_command(["init", "grpo", "mine.toml"]) == 0
-    assert run_command(command.split()[1:]) == 0
-    shown = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
-    assert readme.split("\n```\n")[2] in shown
-
-
-def test_the_published_schema_is_the_one_that_is_printed() -> None:
-    published = (ROOT / "docs" / "plan.schema.json").read_text()
-    assert json.loads(published) == plan_schema(), "regenerate it: make docs"
 
 
 @pytest.mark.parametrize("name", ["grpo", "opd"])
