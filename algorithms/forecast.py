@@ -13,7 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from algorithms.scaling import SigmoidCurve
-from algorithms.sigmoid_fit import Floats, best_curve, posterior, share
+from algorithms.sigmoid_fit import best_curve, posterior
+from algorithms.sigmoid_grid import Floats
+from algorithms.sigmoid_lines import share
 
 FEWEST_POINTS = 8
 """Points below which four parameters and a noise cannot be told apart."""
