@@ -11,7 +11,8 @@ from prefect.logging import get_run_logger
 from flows.checks.drift import fingerprint
 from flows.durable.attempt import Attempt
 from flows.durable.budget.paid import cost_beside_plan, prices_of
-from flows.durable.budget.stop import account_of, note_stop
+from flows.durable.budget.stop import note_stop
+from flows.durable.budget.told import budget_told
 from flows.durable.delivery import deliver
 from flows.durable.lineage import redone_in
 from flows.durable.outcome import EvaluationOutcome, ExportOutcome
@@ -41,7 +42,7 @@ async def finish(attempt: Attempt, adapter: ExportOutcome) -> dict[str, Any]:
         "flow_run_id": scope.flow_run_id,
         "attempt": scope.attempt,
         "stopped": attempt.stopped,
-        "budget": await account_of(attempt),
+        "budget": await budget_told(attempt),
         "planned": planned(attempt.folder),
         "completion_tokens": _completions(attempt),
         "state_id": attempt.chain[-1].state_id,

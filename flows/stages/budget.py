@@ -22,14 +22,15 @@ from flows.durable.budget.gate import Budget
 from flows.durable.budget.month import open_month
 from flows.durable.budget.open import WHOLE, Whole, open_account
 from flows.durable.budget.parts import as_usage
-from flows.durable.budget.pause import ask_for_more, keep_answer, question_about
+from flows.durable.budget.question import ask_for_more, keep_answer, question_about
 from flows.durable.budget.rest import Rest, enough, rest_of
 from flows.durable.stopwatch import Stopwatch
 from flows.early_end import BudgetReachedError
+from tasks.stopped import BY_BUDGET, OF_PIPELINE
 from whitney.client import WhitneyClient
 from whitney.labels import ROOT_FLOW_RUN
 
-NAME = "pipeline.budget"
+NAME = f"{OF_PIPELINE}budget"
 """How a stage is told of a limit that is the pipeline's; in the pipeline's own file it is `budget`."""
 
 
@@ -142,7 +143,7 @@ class PipelineBudget:
         rest = await asyncio.to_thread(self._rest_from, prepared)
         with self._clock_stopped():
             return await ask_for_more(
-                question_about(reached, account, rest, f"{done} of {len(self._config.stages)} stages")
+                question_about(reached, account, rest, done=done, of=f"{len(self._config.stages)} stages")
             )
 
     def _too_little(self, reached: BudgetReachedError, prepared: Prepared) -> str:
@@ -158,7 +159,7 @@ class PipelineBudget:
         """Whether a stage's summary says that a limit of the pipeline's has stopped it."""
         reached = (summary.get("budget") or {}).get("reached") or ""
         if reached.startswith(f"{NAME}."):
-            self._stop(str(summary["stopped"]).removeprefix("budget: "), reached, summary["budget"].get("go_on_with"))
+            self._stop(str(summary["stopped"]).removeprefix(BY_BUDGET), reached, summary["budget"].get("go_on_with"))
         return self.stopped is not None
 
     def stopped_at_once(self, failed: FailedRun) -> bool:
@@ -170,13 +171,13 @@ class PipelineBudget:
 
     def told(self, trained: Sequence[str]) -> dict[str, Any]:
         """For the summary, with the stages that were left out, or did not come to their end."""
-        used = {path.removeprefix("pipeline."): row for one in self._accounts for path, row in one.told().items()}
+        used = {path.removeprefix(OF_PIPELINE): row for one in self._accounts for path, row in one.told().items()}
         left_out = [f"stage {one.name}" for one in self._config.stages if one.name not in trained]
         budget: dict[str, Any] = {"used": used, "reached": self._reached, "left_out": left_out if self.stopped else []}
         budget |= {"go_on_with": self._go_on_with} if self._go_on_with else {}
         return {"stopped": self.stopped, "budget": budget if self._accounts else None}
 
     def _stop(self, why: str, path: str, go_on_with: float | None = None) -> None:
-        self.stopped = f"budget: {why.replace('pipeline.', '')}"
+        self.stopped = f"{BY_BUDGET}{why.replace(OF_PIPELINE, '')}"
         self._go_on_with = go_on_with
-        self._reached = path.removeprefix("pipeline.")
+        self._reached = path.removeprefix(OF_PIPELINE)

@@ -10,10 +10,9 @@ from flows.amounts import amount_told
 from flows.config import BudgetConfig
 from flows.config.budget import KINDS, OF_THE_MONTH
 from flows.early_end import BudgetReachedError
-from tasks.prices import Prices
+from tasks.prices import TOKENS, Prices
 from whitney.types import RunUsage, Usage
 
-TOKENS = ("prefill", "sampled", "trained")
 FREE = Usage()
 NOISE = 1e-9
 """Of sums of money, as a share of the limit."""

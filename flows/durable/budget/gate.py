@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flows.config.budget import KINDS
+from flows.counts.parts import EXPORT, SAVE
 from flows.durable.budget.account import FREE, Account
 from flows.durable.budget.month import look_again
 from flows.durable.budget.most_usage import most_usage
@@ -17,9 +19,6 @@ from flows.durable.telling import warn
 from flows.early_end import BudgetReachedError
 from whitney.client import WhitneyClient
 from whitney.types import Usage
-
-BY_OPERATIONS = ("max_operations", "max_operations_per_month")
-EXPORT, SAVE = "export_lora", "save_state"
 
 
 class Budget:
@@ -92,7 +91,7 @@ class Budget:
     @property
     def counts_more_than_operations(self) -> bool:
         """Whether there is a limit on tokens, money or time."""
-        return any(field not in BY_OPERATIONS for account in self._accounts for field in account.limits)
+        return any(KINDS[field] != "operations" for account in self._accounts for field in account.limits)
 
     @property
     def pauses(self) -> bool:

@@ -33,8 +33,8 @@ class Whole(NamedTuple):
     """What the stages after it need."""
 
 
-WHOLE: ContextVar[Whole] = ContextVar("budget of the pipeline that a training flow is a stage of")
 ALONE = Whole()
+WHOLE: ContextVar[Whole] = ContextVar("budget of the pipeline that a training flow is a stage of", default=ALONE)
 
 
 async def open_budget(
@@ -45,7 +45,7 @@ async def open_budget(
     Raises:
         ConfigError, WhitneyError: the endpoint does not say what was billed: what cannot be counted is not begun.
     """
-    accounts = list(WHOLE.get(ALONE).accounts)
+    accounts = list(WHOLE.get().accounts)
     if config.limits(OF_THE_RUN):
         spent = billed(await client.list_sessions(label=(FLOW_RUN, flow_run_id)))
         accounts.insert(0, await open_account("budget", flow_run_id, config, spent, seconds))
@@ -67,4 +67,4 @@ async def open_account(
 
 def project_of_pipeline() -> str | None:
     """The project of the pipeline that this is a stage of."""
-    return WHOLE.get(ALONE).project
+    return WHOLE.get().project

@@ -10,29 +10,18 @@ import asyncio
 from math import isclose
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from flows.amounts import whole
 from flows.config import BudgetConfig
 from flows.config.budget import KINDS
 from flows.durable.budget.account import Account
 from flows.durable.budget.labels import Asked, asked, note_asked, note_raised, raised
-from flows.durable.budget.open import ALONE, WHOLE
-from flows.durable.budget.rest import Rest, enough_more, rest_of
+from flows.durable.budget.open import WHOLE
+from flows.durable.budget.question import ask_for_more, keep_answer, question_about
+from flows.durable.budget.rest import Rest, rest_of
 from flows.durable.children import reopen_child
-from flows.early_end import BudgetReachedError, DeclinedError
-from flows.person import Decision, answer_of
-from tasks.report import artifact_key
+from flows.early_end import BudgetReachedError
 
 if TYPE_CHECKING:
     from flows.durable.attempt import Attempt
-
-
-class MoreBudget(Decision):
-    """The form. Whoever submits it as it is lets the run come to its end, as far as that can be told."""
-
-    go_on: bool = Field(True, description="Switch it off to decline: the run ends with its last saved block.")
-    more: float = Field(0.0, ge=0, le=1e15, description="By how much the limit is raised, 0 or more; 0 lifts it.")
 
 
 async def ask_here(attempt: Attempt, ended: Exception) -> None:
@@ -94,7 +83,7 @@ async def read_answer(flow_run_id: str, config: BudgetConfig) -> bool:
 
 async def _settle(attempt: Attempt, reached: BudgetReachedError) -> bool:
     question = await _question(attempt, reached)
-    with attempt.stopwatch.stopped(), WHOLE.get(ALONE).stopped():
+    with attempt.stopwatch.stopped(), WHOLE.get().stopped():
         more = await ask_for_more(question)
     if more is None:
         attempt.budget.asks = False
@@ -104,53 +93,16 @@ async def _settle(attempt: Attempt, reached: BudgetReachedError) -> bool:
     return True
 
 
-async def ask_for_more(question: Asked) -> float | None:
-    """By how much a limit may be raised, 0 where it is lifted; None after a no."""
-    key = artifact_key(f"{question.path} {question.limit:.16g}")  # small letters, digits and dashes, as Prefect wants
-    why = f"{question.path} is reached"
-    try:
-        said = await answer_of(
-            key, question.text, MoreBudget, why=why, timeout_s=question.timeout_s, more=question.more
-        )
-    except DeclinedError:
-        return None
-    return said.more if KINDS[question.field] in ("cost", "minutes") else whole(said.more)
-
-
-async def keep_answer(account: Account, field: str, more: float) -> None:
-    """Put a yes where the next attempt finds it."""
-    await note_raised(account.owner, field, account.config.limits([field])[field], more)
-
-
 async def _question(attempt: Attempt, reached: BudgetReachedError) -> Asked:
     account = attempt.budget.account_of(reached)
     rest = await rest_for(attempt, account)
-    return question_about(reached, account, rest, f"{len(attempt.rows)} of {attempt.config.cycles} cycles")
+    return question_about(reached, account, rest, done=len(attempt.rows), of=f"{attempt.config.cycles} cycles")
 
 
 async def rest_for(attempt: Attempt, account: Account) -> Rest:
     """What is still to come; of a pipeline's account the later stages, too."""
-    whole_run, usages = WHOLE.get(ALONE), [one.usage for one in attempt.evaluations]
+    whole_run, usages = WHOLE.get(), [one.usage for one in attempt.evaluations]
     rest = await asyncio.to_thread(rest_of, attempt.inputs, attempt.rows, usages)
     if account in whole_run.accounts:
         rest = rest.then(await asyncio.to_thread(whole_run.later))
     return rest
-
-
-def question_about(reached: BudgetReachedError, account: Account, rest: Rest, done: str) -> Asked:
-    """What a person has to know: how far the run is, and what its rest needs, as far as that can be told.
-
-    Args:
-        reached: the limit.
-        account: which it is of.
-        rest: what is still to come.
-        done: of how many cycles, or stages, are trained.
-    """
-    more, limit = enough_more(reached, account, rest), account.limits[reached.field]
-    saved = "nothing is saved yet" if done.startswith("0 ") else f"{done} are trained and saved"
-    text = (
-        f"**{reached.path} is reached.** No session is open, nothing is billed while you think.\n\n- {reached}\n"
-        f"- {saved}\n- about {reached.told(more)} more than {reached.told(limit)} would bring it to its end, as far as "
-        "that can be told: `more` below\n"
-    )
-    return Asked(reached.path, limit, float(more), account.config.timeout_s, text)

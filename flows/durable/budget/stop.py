@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -15,13 +14,13 @@ from prefect.states import Crashed
 from flows.config import ConfigError
 from flows.durable.attempt import Attempt
 from flows.durable.budget.billed import billed
-from flows.durable.budget.open import ALONE, WHOLE
-from flows.durable.budget.pause import rest_for, suspend
-from flows.durable.budget.rest import enough
+from flows.durable.budget.open import WHOLE
+from flows.durable.budget.pause import suspend
 from flows.durable.children import completed_children
 from flows.durable.outcome import ExportOutcome, Start
-from flows.early_end import BudgetReachedError, NoAdapterError
+from flows.early_end import NoAdapterError
 from tasks.lineage import told
+from tasks.stopped import BY_BUDGET
 from whitney.errors import WhitneyError
 from whitney.labels import FLOW_RUN, STOPPED_WITH_PIPELINE
 
@@ -50,7 +49,7 @@ async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
             f"{reached}. No block is saved yet, so there is no adapter. Go on with a higher {reached.path}, to which "
             f"what was billed so far counts{await _billed(attempt)}{sooner if attempt.config.save_every > 1 else ''}"
         ) from ended
-    attempt.stopped = f"budget: {reached}"
+    attempt.stopped = f"{BY_BUDGET}{reached}"
     get_run_logger().warning("stopped: %s", attempt.stopped)
     return attempt.chain[-1].end
 
@@ -85,37 +84,9 @@ async def _billed(attempt: Attempt) -> str:
         return ""
 
 
-async def account_of(attempt: Attempt) -> dict[str, Any] | None:
-    """For the summary: what is used of each limit, which has stopped the run, what it left out; None without any.
-
-    `go_on_with` is the higher limit that would bring a stopped run to its end, as far as that can be told.
-    """
-    told, reached = attempt.budget.told(), attempt.budget.reached
-    if told is None or reached is None:
-        return told and {**told, "left_out": []}
-    return {**told, "left_out": list(_left_out(attempt)), "go_on_with": await _go_on_with(attempt, reached)}
-
-
-async def _go_on_with(attempt: Attempt, reached: BudgetReachedError) -> float | None:
-    """None of a stage that a limit of its own has stopped: it is finished."""
-    account = attempt.budget.account_of(reached)
-    is_stage = attempt.scope.root_id != attempt.scope.flow_run_id
-    if is_stage and account not in WHOLE.get(ALONE).accounts:
-        return None
-    return enough(reached, account, await rest_for(attempt, account))
-
-
-def _left_out(attempt: Attempt) -> Iterator[str]:
-    config, trained = attempt.config, len(attempt.rows)
-    if trained < config.cycles:
-        yield f"cycle {config.cycles}" if trained + 1 == config.cycles else f"cycles {trained + 1} to {config.cycles}"
-    if config.evaluation.enabled and attempt.inputs.heldout:
-        yield "the measurement after"
-
-
 async def note_stop(attempt: Attempt) -> None:
     """Tell the pipeline's next attempt of a stage that its limits have stopped: it is Completed, and not finished."""
-    shared = {account.name for account in WHOLE.get(ALONE).accounts}
+    shared = {account.name for account in WHOLE.get().accounts}
     if not shared:
         return
     reached = attempt.budget.reached
