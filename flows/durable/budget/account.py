@@ -1,19 +1,18 @@
-"""An account: the limits of a budget, and what has been billed to them or may yet be."""
+"""An account: the limits of a budget, held against what is used."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from flows.amounts import amount_told
 from flows.config import BudgetConfig
 from flows.config.budget import KINDS, OF_THE_MONTH
+from flows.durable.budget.used import FREE, Used
 from flows.early_end import BudgetReachedError
-from tasks.prices import TOKENS, Prices
+from tasks.prices import Prices
 from whitney.types import RunUsage, Usage
 
-FREE = Usage()
 NOISE = 1e-9
 """Of sums of money, as a share of the limit."""
 
@@ -31,18 +30,7 @@ class Account:
         seconds: how long the run has been at work.
     """
 
-    __slots__ = (
-        "_kinds",
-        "_operations",
-        "_seconds",
-        "_tokens",
-        "config",
-        "limits",
-        "name",
-        "owner",
-        "prices",
-        "reached",
-    )
+    __slots__ = ("_kinds", "config", "counted", "limits", "name", "owner", "prices", "reached")
 
     def __init__(
         self,
@@ -59,21 +47,15 @@ class Account:
         self.owner = owner
         self.config = config
         self.limits = config.limits(kinds)
-        self._kinds = kinds
         self.prices = prices
-        self._seconds = seconds
+        self.counted = Used(spent, prices, seconds)
         self.reached: BudgetReachedError | None = None
-        self.restart(spent)
+        self._kinds = kinds
 
     @property
     def of_the_month(self) -> bool:
         """Whether it is shared with other runs, which post at the same time."""
         return self._kinds is OF_THE_MONTH
-
-    def restart(self, spent: RunUsage) -> None:
-        """Count from what the endpoint says."""
-        self._operations = Counter(spent.operations)
-        self._tokens = Counter({name: getattr(spent, f"{name}_tokens") for name in TOKENS})
 
     def require(
         self, operations: Mapping[str, int], tokens: Usage, what: str, *, seconds: float = 0.0, ends: bool = False
@@ -89,7 +71,7 @@ class Account:
             if ends and kind != "operations":
                 continue
             # Of time what is used, and no later look at the clock.
-            after = used + more / 60 if kind == "minutes" else self._amount(kind, Counter(operations), tokens, more)
+            after = used + more / 60 if kind == "minutes" else self.counted.of(kind, operations, tokens, more)
             # Time cannot be kept in reserve: a run whose minutes are over ends.
             if after > limit * (1 + NOISE) or (kind == "minutes" and used >= limit):
                 self.reached = BudgetReachedError(
@@ -106,25 +88,15 @@ class Account:
     def after(self, field: str, operations: Mapping[str, int], tokens: Usage, seconds: float) -> float:
         """What would be used of a limit after so much more."""
         more = 0.0 if self.of_the_month else seconds
-        return self._amount(self._kinds[field], Counter(operations), tokens, more)
+        return self.counted.of(self._kinds[field], operations, tokens, more)
 
     def has(self, reached: BudgetReachedError) -> bool:
         """Whether it is a limit of this account's. A run's own and its project's month go by one name."""
         return reached.account == self.name and reached.field in self._kinds
 
-    def add(self, kind: str, most: Usage) -> None:
-        """An operation is about to be posted, which may be billed for so much."""
-        self._operations[kind] += 1
-        self._tokens.update({name: getattr(most, f"{name}_tokens") for name in TOKENS})
-
-    def settle(self, most: Usage, billed: Usage) -> None:
-        """One has ended: what it was billed for stands in place of what it might have been, as far as that is said."""
-        said = [name for name in TOKENS if f"{name}_tokens" in billed.model_fields_set]
-        self._tokens.update({n: getattr(billed, f"{n}_tokens") - getattr(most, f"{n}_tokens") for n in said})
-
     def used(self, field: str) -> float:
         """What is used of a limit."""
-        return self._amount(self._kinds[field], Counter(), FREE)
+        return self.counted.of(self._kinds[field], {}, FREE, 0.0)
 
     @property
     def currency(self) -> str:
@@ -149,15 +121,3 @@ class Account:
             self.limits[field] += more
         else:
             self.limits.pop(field, None)
-
-    def _amount(self, kind: str, operations: Counter[str], tokens: Usage, seconds: float = 0.0) -> float:
-        """Of what a limit is of: what is used, and so much more."""
-        if kind == "operations":
-            return self._operations.total() + operations.total()
-        if kind == "minutes":
-            return (self._seconds() + seconds) / 60
-        total: dict[str, int] = {name: self._tokens[name] + getattr(tokens, f"{name}_tokens") for name in TOKENS}
-        if kind == "tokens":
-            return sum(total.values())
-        assert self.prices is not None  # the configuration has it so
-        return self.prices.cost(self._operations + operations, total, self._seconds() + seconds)

@@ -12,9 +12,10 @@ from typing import Any
 
 from flows.config.budget import KINDS
 from flows.counts.parts import EXPORT, SAVE
-from flows.durable.budget.account import FREE, Account
+from flows.durable.budget.account import Account
 from flows.durable.budget.month import look_again
 from flows.durable.budget.most_usage import most_usage
+from flows.durable.budget.used import FREE
 from flows.durable.telling import warn
 from flows.early_end import BudgetReachedError
 from whitney.client import WhitneyClient
@@ -74,14 +75,14 @@ class Budget:
         self._reserve[kind] -= closes
         self._touched = True
         for account in self._accounts:
-            account.add(kind, most)
+            account.counted.add(kind, most)
         self._warn()
         return most
 
     def settle(self, most: Usage, billed: Usage) -> None:
         """An operation has ended."""
         for account in self._accounts:
-            account.settle(most, billed)
+            account.counted.settle(most, billed)
 
     async def look_again(self, client: WhitneyClient) -> None:
         """Ask the endpoint again for what is shared with other runs."""

@@ -38,7 +38,7 @@ async def look_again(account: Account, client: WhitneyClient) -> None:
     Only where nothing is posted and not settled, for the endpoint's count takes the place of ours.
     """
     if account.of_the_month and account.config.project is not None:
-        account.restart(await spent_this_month(client, account.config.project))
+        account.counted.restart(await spent_this_month(client, account.config.project))
 
 
 async def spent_this_month(client: WhitneyClient, project: str) -> RunUsage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flows.durable.budget.account import FREE
+from flows.durable.budget.used import FREE
 from whitney.types import Usage
 
 
