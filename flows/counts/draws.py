@@ -42,13 +42,17 @@ def draws_of(config: FlowConfig, case: Case) -> Draws:
         mean = expected(config)
         return Draws(mean.draws, mean.completions, mean.steps, mean.trained / first)
     again = most_draws(config)
-    completions = again * max(config.group_size, config.resample.target_group_size or 0)
-    return Draws(again, completions)
+    return Draws(again, again * largest_group(config))
 
 
 def most_draws(config: DapoConfig) -> int:
     """Further `sample` operations of a cycle, at most."""
     return min(config.resample.max_operations, config.resample.max_rounds * config.groups_per_cycle)
+
+
+def largest_group(config: DapoConfig) -> int:
+    """Completions of a prompt that are judged together, at most: also of one draw."""
+    return max(config.group_size, config.resample_policy().target_group_size)
 
 
 def expected(config: DapoConfig) -> Expected:

@@ -13,6 +13,7 @@ from math import ceil
 
 from algorithms import ALGORITHMS, Algorithm
 from flows.config import CustomConfig, DapoConfig, DpoConfig, FlowConfig, SftConfig
+from flows.counts.draws import largest_group, most_draws
 from flows.counts.sent import Heldout, InCycle, Sent, everything
 
 SNAPSHOT = "save_weights_for_sampler"
@@ -80,10 +81,10 @@ def _in_cycle(row: Algorithm, config: FlowConfig, sent: InCycle) -> Counter[str]
     if not isinstance(config, DapoConfig):
         return counts
     # What is drawn again may be kept beside what was drawn before, and the reference is asked about all of it.
-    again = min(config.resample.max_operations, config.resample.max_rounds * config.groups_per_cycle)
+    again = most_draws(config)
     counts["sample"] += again
     if config.kl.coef:
-        counts["logprobs"] += again * max(group_size, config.resample.target_group_size or 0)
+        counts["logprobs"] += again * largest_group(config)
     return counts
 
 

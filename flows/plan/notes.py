@@ -9,7 +9,7 @@ from algorithms.resampling_odds import flat_share
 from algorithms.spans import Spans
 from flows.checks.prepared import Prepared
 from flows.config import CustomConfig, DapoConfig
-from flows.counts.draws import expected
+from flows.counts.draws import expected, largest_group
 from flows.counts.end import fewest_cycles
 from flows.counts.lengths import LOOKED_AT
 from flows.counts.operations import planned_measurements
@@ -64,7 +64,7 @@ def _tokens(algorithm: str, operations: Spans) -> Iterator[str]:
 
 def _drawn_again(config: DapoConfig) -> Iterator[str]:
     """What DAPO's typical numbers take for granted; what becomes of cycles that stay without a signal, if not rare."""
-    mean, size = expected(config), max(config.group_size, config.resample_policy().target_group_size)
+    mean, size = expected(config), largest_group(config)
     yield (
         f"Typically {mean.draws:.2g} groups a cycle are drawn again. That takes the prompts to be evenly spread from "
         f"never solved to always solved: then {flat_share(size):.0%} of groups of {size} have equal rewards."
