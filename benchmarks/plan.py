@@ -19,7 +19,8 @@ from algorithms.costs import TokenCounts, flops
 from algorithms.model_specs import model_spec
 from benchmarks.engine import MODEL, RANK, THREADS
 from benchmarks.figures import Figure, table
-from flows.plan.engine_memory import Held, engine_memory
+from flows.plan.engine_memory import engine_memory
+from flows.plan.engine_work import Held
 
 MIB = 2**20
 PEAKS = Path(__file__).with_suffix(".json")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from algorithms.spans import Span, Spans, added
+from flows.plan.bill import Bill
 from flows.plan.plan import Plan
-from flows.plan.rates import Bill
 
 IN_A_RUN = (
     "save_weights_for_sampler",

@@ -20,6 +20,9 @@ TOKENS_A_PRICE = 1_000_000
 
 SECONDS_AN_HOUR = 3600
 
+UTILIZATION = 0.4
+"""The share of a GPU's peak that is taken to be had where nobody says better."""
+
 Price = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 """The bounds of a price file are far beyond any real one, and keep every product of them a number."""
 
@@ -39,7 +42,7 @@ class GpuPrice(_Table):
     count: Annotated[int, Field(ge=1, le=1_000_000)] = Field(1, description="GPUs at once.")
     per_hour: Price = Field(0.0, description="Of one GPU.")
     utilization: Annotated[float, Field(ge=1e-6, le=1)] = Field(
-        0.4, description="The share of the GPU's peak that is really had (MFU)."
+        UTILIZATION, description="The share of the GPU's peak that is really had (MFU)."
     )
 
     @field_validator("kind")

@@ -6,17 +6,17 @@ what they hold is not added up: the larger counts. Held against the real process
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 from algorithms.memory import Memory
 from algorithms.model_specs import ModelSpec
+from flows.plan.engine_work import Held
 
 FP32 = 4
 PROCESS = 300_000_000
 """Measured: Python, torch and its work areas, before and beside the weights."""
 
-PACK_TOKENS, HEAD_POSITIONS, CACHE_BYTES, MOST_ROWS, CACHE_BLOCK = 1024, 256, 512 * 2**20, 128, 64
+HEAD_POSITIONS, CACHE_BYTES, MOST_ROWS, CACHE_BLOCK = 256, 512 * 2**20, 128, 64
 MERGED, SNAPSHOTS = 2, 4
 """The gateway's defaults: what passes through the network or is kept at one time."""
 
@@ -33,58 +33,6 @@ Room for an aligned tensor is looked for with some to spare, so where one has be
 size, and the second pack finds little where the first one was. With a mapping for each tensor (MALLOC_MMAP_THRESHOLD_)
 the factor is 1, for a fifth more CPU time.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What a run has the engine hold.
-
-    Args:
-        rank: of the adapters.
-        trained: runs that are trained: the policy, a critic.
-        frozen: runs with weights of their own beside those: a teacher, a reference that began from a saved state.
-        prompts: that a `forward_backward` has, each once.
-        samples: completions of each, or given replies.
-        prompt: tokens of a prompt.
-        longest_prompt: tokens of the longest.
-        completion: tokens of a completion.
-        sampled: whether completions are drawn here, all at one time.
-        even: whether completions are all as long.
-    """
-
-    rank: int
-    trained: int = 1
-    frozen: int = 0
-    prompts: int
-    samples: int
-    prompt: float
-    longest_prompt: float
-    completion: float
-    sampled: bool
-    even: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Completions that are drawn at one time."""
-        return self.prompts * self.samples if self.sampled else 0
-
-    @property
-    def tree(self) -> float:
-        """Distinct tokens of a prompt with all that follows it."""
-        return self.prompt + self.samples * self.completion
-
-    @property
-    def packed(self) -> float:
-        """Distinct tokens of a `forward_backward`."""
-        return self.prompts * self.tree
-
-    @property
-    def pack(self) -> float:
-        """Those of its largest pack: whole trees, which fill it where they differ."""
-        room = max(PACK_TOKENS, self.longest_prompt + self.completion)
-        if self.even and self.tree < room:
-            room = room // self.tree * self.tree
-        return min(self.packed, room)
 
 
 def engine_memory(spec: ModelSpec, held: Held) -> Memory:

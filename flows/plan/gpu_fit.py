@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from algorithms.gpus import gpus
 from algorithms.memory import Memory
-from flows.plan.rates import Hardware
+from flows.plan.hardware import Hardware
 
 
 @dataclass(frozen=True, slots=True)

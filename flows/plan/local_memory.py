@@ -9,7 +9,8 @@ from flows.checks.prepared import Prepared
 from flows.config import DpoConfig
 from flows.counts.given_inputs import given_inputs
 from flows.counts.lengths import LOOKED_AT, Lengths
-from flows.plan.engine_memory import Held, engine_memory
+from flows.plan.engine_memory import engine_memory
+from flows.plan.engine_work import Held
 
 
 def local_memory(prepared: Prepared, spec: ModelSpec, length: Lengths) -> Memory:

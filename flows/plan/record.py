@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 
 from algorithms.memory import Memory
 from algorithms.spans import Span, Spans, added, summed
+from flows.plan.bill import Bill
 from flows.plan.gold import Gold
-from flows.plan.rates import Bill
 from flows.plan.samples import Sample
 from flows.plan.terms import Assumptions
 

@@ -14,8 +14,8 @@ from algorithms.spans import Span
 from cli.app import run_command
 from cli.plan_schema import plan_schema
 from flows.plan.gpu_fit import fit
+from flows.plan.hardware import Hardware
 from flows.plan.limits import limit_warning
-from flows.plan.rates import Hardware
 
 pytestmark = pytest.mark.usefixtures("ledger_stays_as_it_was")
 

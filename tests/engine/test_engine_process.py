@@ -14,7 +14,8 @@ from engine_harness import complete, datum, engine, rl_data, sampling, training
 
 import models
 from algorithms.config_json import from_config_json
-from flows.plan.engine_memory import Held, engine_memory
+from flows.plan.engine_memory import engine_memory
+from flows.plan.engine_work import Held
 from gateway.providers.base import ProviderLostError, RunSpec, Work
 from gateway.providers.local import EngineOptions, LocalProvider
 

@@ -11,7 +11,8 @@ import models
 from algorithms.config_json import from_config_json
 from algorithms.model_specs import ModelSpec, model_spec
 from flows.plan import engine_memory as planned
-from flows.plan.engine_memory import Held, engine_memory
+from flows.plan.engine_memory import engine_memory
+from flows.plan.engine_work import PACK_TOKENS, Held
 from gateway.providers.local.base_weights import load_base
 from gateway.providers.local.decoding import _BLOCK
 from gateway.providers.local.head import CHUNK
@@ -41,7 +42,7 @@ def tiny() -> ModelSpec:
 
 def test_the_engine_s_own_sizes_are_the_planned_ones() -> None:
     options = EngineOptions()
-    assert options.micro_batch_tokens == planned.PACK_TOKENS
+    assert options.micro_batch_tokens == PACK_TOKENS
     assert options.cache_bytes == planned.CACHE_BYTES
     assert (options.hot_adapters, options.snapshots_in_memory) == (planned.MERGED, planned.SNAPSHOTS)
     assert (planned.HEAD_POSITIONS, planned.MOST_ROWS, planned.CACHE_BLOCK) == (CHUNK, MAX_ROWS, _BLOCK)
