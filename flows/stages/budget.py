@@ -12,7 +12,7 @@ from prefect.exceptions import FailedRun
 
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError
-from flows.config.budget import OF_THE_MONTH, OF_THE_RUN
+from flows.config.budget import OF_THE_RUN
 from flows.config.pipeline import PipelineConfig, StageConfig
 from flows.counts.part_tokens import least_needs
 from flows.counts.parts import EXPORT
@@ -26,12 +26,10 @@ from flows.durable.budget.question import ask_for_more, keep_answer, question_ab
 from flows.durable.budget.rest import Rest, enough, rest_of
 from flows.durable.stopwatch import Stopwatch
 from flows.early_end import BudgetReachedError
-from tasks.stopped import BY_BUDGET, OF_PIPELINE
+from flows.stages.stop import NAME, Stop, stop_within, too_little
+from tasks.stopped import OF_PIPELINE
 from whitney.client import WhitneyClient
 from whitney.labels import ROOT_FLOW_RUN
-
-NAME = f"{OF_PIPELINE}budget"
-"""How a stage is told of a limit that is the pipeline's; in the pipeline's own file it is `budget`."""
 
 
 class PipelineBudget:
@@ -49,9 +47,7 @@ class PipelineBudget:
         self._accounts = list(accounts)
         self._to_come = dict(prepared or {})
         self._clock_stopped = stopwatch.stopped if stopwatch else nullcontext
-        self.stopped: str | None = None
-        self._reached: str | None = None
-        self._go_on_with: float | None = None
+        self._stop: Stop | None = None
 
     @classmethod
     async def open(
@@ -128,13 +124,13 @@ class PipelineBudget:
             else:
                 return True
             if not done:
-                raise ConfigError(self._too_little(reached, prepared))
+                raise ConfigError(too_little(reached, prepared))
             account, more = gate.account_of(reached), None
             if gate.pauses:
                 more = await self._ask(reached, account, prepared, done)
             if more is None:
                 rest = await asyncio.to_thread(self._rest_from, prepared)
-                self._stop(str(reached), reached.path, enough(reached, account, rest))
+                self._stop = Stop(str(reached), reached.path, enough(reached, account, rest))
                 return False
             await keep_answer(account, reached.field, more)
             account.raise_limit(reached.field, more)
@@ -146,38 +142,29 @@ class PipelineBudget:
                 question_about(reached, account, rest, done=done, of=f"{len(self._config.stages)} stages")
             )
 
-    def _too_little(self, reached: BudgetReachedError, prepared: Prepared) -> str:
-        limit, used, needed = (reached.told(one) for one in (reached.limit, reached.used, reached.needed))
-        raised = "raise it, or wait for the next month" if reached.field in OF_THE_MONTH else "raise it"
-        sooner = ", or lower the stage's save_every" if prepared.config.save_every > 1 else ""
-        return (
-            f"budget.{reached.field} = {limit}: {used} used, and the first stage needs {needed} more to leave an "
-            f"adapter; {raised}{sooner}"
-        )
+    @property
+    def stopped(self) -> str | None:
+        """Which limit has stopped the pipeline, in a sentence; None as long as none has."""
+        return self._stop.told if self._stop else None
 
     def stopped_within(self, summary: Mapping[str, Any]) -> bool:
         """Whether a stage's summary says that a limit of the pipeline's has stopped it."""
-        reached = (summary.get("budget") or {}).get("reached") or ""
-        if reached.startswith(f"{NAME}."):
-            self._stop(str(summary["stopped"]).removeprefix(BY_BUDGET), reached, summary["budget"].get("go_on_with"))
-        return self.stopped is not None
+        self._stop = stop_within(summary) or self._stop
+        return self._stop is not None
 
     def stopped_at_once(self, failed: FailedRun) -> bool:
         """Whether a stage has failed because a limit of the pipeline's has ended its first block: it leaves nothing."""
         reached = next((account.reached for account in self._accounts if account.reached), None)
         if reached is not None and str(failed).startswith(str(reached)):
-            self._stop(str(reached), reached.path)
-        return self.stopped is not None
+            self._stop = Stop(str(reached), reached.path)
+        return self._stop is not None
 
     def told(self, trained: Sequence[str]) -> dict[str, Any]:
         """For the summary, with the stages that were left out, or did not come to their end."""
         used = {path.removeprefix(OF_PIPELINE): row for one in self._accounts for path, row in one.told().items()}
-        left_out = [f"stage {one.name}" for one in self._config.stages if one.name not in trained]
-        budget: dict[str, Any] = {"used": used, "reached": self._reached, "left_out": left_out if self.stopped else []}
-        budget |= {"go_on_with": self._go_on_with} if self._go_on_with else {}
+        budget: dict[str, Any] = {"used": used, "reached": None, "left_out": []}
+        if self._stop:
+            budget["reached"] = self._stop.limit
+            budget["left_out"] = [f"stage {one.name}" for one in self._config.stages if one.name not in trained]
+            budget |= {"go_on_with": self._stop.go_on_with} if self._stop.go_on_with else {}
         return {"stopped": self.stopped, "budget": budget if self._accounts else None}
-
-    def _stop(self, why: str, path: str, go_on_with: float | None = None) -> None:
-        self.stopped = f"{BY_BUDGET}{why.replace(OF_PIPELINE, '')}"
-        self._go_on_with = go_on_with
-        self._reached = path.removeprefix(OF_PIPELINE)
