@@ -8,14 +8,14 @@ from flows.checks.prepared import Prepared
 from flows.config.budget import OF_THE_MONTH, OF_THE_RUN
 from flows.config.pipeline import PipelineConfig
 from flows.durable.budget.account import Account
-from flows.durable.budget.begin import require_sense
 from flows.durable.budget.month import spent_this_month
+from flows.durable.budget.refusals import require_sense
 from flows.load_config import AnyConfig
 from flows.plan.limits import limit_warning
 from flows.plan.plan import Plan
 from flows.stages.budget import PipelineBudget
 from flows.stages.checks import about
-from tasks.prices import read_prices
+from tasks.prices import prices_in
 from whitney.client import WhitneyClient
 from whitney.types import RunUsage
 
@@ -30,7 +30,7 @@ async def require_sense_of_pipeline(config: PipelineConfig, prepared: Mapping[st
     for stage in config.stages:
         with about(stage):
             require_sense(prepared[stage.name], goes_on=False)
-    prices = read_prices(config.budget.prices) if config.budget.prices else None
+    prices = prices_in(config.budget.prices)
     account = Account("budget", "", config.budget, OF_THE_RUN, spent=RunUsage(), prices=prices)
     first = config.stages[0]
     await PipelineBudget(config, [account]).allows(first, prepared[first.name], done=0)
@@ -46,7 +46,7 @@ async def month_warnings(config: AnyConfig, plan: Plan, client: WhitneyClient) -
     budget = config.budget
     if budget.project is None or not budget.limits(OF_THE_MONTH):
         return []
-    prices = read_prices(budget.prices) if budget.prices else None
+    prices = prices_in(budget.prices)
     spent = await spent_this_month(client, budget.project)
     account = Account("budget", "", budget, OF_THE_MONTH, spent=spent, prices=prices)
     warnings = (

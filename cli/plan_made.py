@@ -21,7 +21,7 @@ from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
 from flows.config.pipeline import PipelineConfig
 from flows.counts.lengths import Typical
-from flows.durable.budget.begin import require_sense
+from flows.durable.budget.refusals import require_sense
 from flows.load_config import AnyConfig
 from flows.plan.earlier import as_in_an_earlier_run
 from flows.plan.limits import budget_warnings
@@ -29,7 +29,7 @@ from flows.plan.plan import Plan, Terms, plan_in_full
 from flows.plan.record import in_all
 from flows.stages.checks import prepare_stages
 from tasks.credentials import settings_for
-from tasks.prices import read_prices
+from tasks.prices import prices_in
 from whitney.client import WhitneyClient
 
 
@@ -44,7 +44,7 @@ def terms_of(said: Reckoning, configs: Sequence[AnyConfig]) -> list[Terms]:
         gpu = gpus.gpu(said.gpu) if said.gpu else None
         typical = Typical(said.completion_tokens, "option") if said.completion_tokens is not None else None
         files = [said.prices or config.budget.prices for config in configs]
-        prices = [read_prices(file) if file else None for file in files]
+        prices = [prices_in(file) for file in files]
     except ValueError as error:
         raise UsageError(str(error)) from error
     return [

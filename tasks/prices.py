@@ -123,6 +123,15 @@ def read_prices(path: str | Path) -> Prices:
         raise PriceError(f"the price file {str(path)!r}: {said}") from error
 
 
+def prices_in(path: Path | None) -> Prices | None:
+    """Those of a file that a configuration may name; None where it names none.
+
+    Raises:
+        PriceError: as `read_prices`.
+    """
+    return None if path is None else read_prices(path)
+
+
 _KNOWN = {"operations": OPERATIONS, "tokens": TOKENS, "gpu": tuple(GpuPrice.model_fields)}
 
 

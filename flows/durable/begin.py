@@ -16,9 +16,9 @@ from flows.config import FlowConfig
 from flows.counts.operations import planned_sessions
 from flows.durable.approval import approve
 from flows.durable.attempt import Attempt
-from flows.durable.budget.begin import require_month, require_sense
 from flows.durable.budget.open import open_budget, project_of_pipeline
 from flows.durable.budget.pause import read_answer
+from flows.durable.budget.refusals import require_month, require_sense
 from flows.durable.children import end_cancelling_children
 from flows.durable.earlier import take_over
 from flows.durable.lost_states import revoke_lost_blocks

@@ -7,7 +7,7 @@ from typing import Any
 from flows.checks.prepared import Prepared
 from flows.plan.plan import Terms, plan_of_run
 from tasks.planned import PARTS
-from tasks.prices import read_prices
+from tasks.prices import prices_in
 from tasks.run_folder import RunFolder
 
 
@@ -17,7 +17,7 @@ async def keep_plan(inputs: Prepared, folder: RunFolder) -> None:
     It goes by no earlier run, as `whitney plan` may: all attempts at a run are to plan the same.
     """
     file = inputs.config.budget.prices
-    terms = Terms(prices=read_prices(file), price_file=file) if file else Terms()
+    terms = Terms(prices=prices_in(file), price_file=file)
     folder.write_plan((await plan_of_run(inputs, terms)).as_json())
 
 

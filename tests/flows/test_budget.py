@@ -21,7 +21,7 @@ from flows.checks.prepare import prepare
 from flows.config import ConfigError
 from flows.counts.operations import planned_operations
 from flows.counts.parts import least_useful
-from flows.durable.budget.begin import require_sense
+from flows.durable.budget.refusals import require_sense
 from gateway.launch import GatewayProcess
 
 RUNS: dict[str, dict[str, Any]] = {

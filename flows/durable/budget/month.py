@@ -10,7 +10,7 @@ from flows.config.budget import OF_THE_MONTH
 from flows.durable.budget.account import Account
 from flows.durable.budget.billed import billed
 from flows.durable.budget.labels import raised
-from tasks.prices import read_prices
+from tasks.prices import prices_in
 from whitney.client import WhitneyClient
 from whitney.labels import PROJECT
 from whitney.types import RunUsage, Session
@@ -24,7 +24,7 @@ async def open_month(name: str, flow_run_id: str, config: BudgetConfig, client: 
     """
     if config.project is None or not config.limits(OF_THE_MONTH):
         return None
-    prices = await asyncio.to_thread(read_prices, config.prices) if config.prices else None
+    prices = await asyncio.to_thread(prices_in, config.prices)
     spent = await spent_this_month(client, config.project)
     account = Account(name, flow_run_id, config, OF_THE_MONTH, spent=spent, prices=prices)
     for field, more in await raised(flow_run_id, account.limits):

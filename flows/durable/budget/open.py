@@ -16,7 +16,7 @@ from flows.durable.budget.gate import Budget
 from flows.durable.budget.labels import raised
 from flows.durable.budget.month import open_month
 from flows.durable.budget.rest import Rest
-from tasks.prices import read_prices
+from tasks.prices import prices_in
 from whitney.client import WhitneyClient
 from whitney.labels import FLOW_RUN
 from whitney.types import RunUsage
@@ -58,7 +58,7 @@ async def open_account(
     name: str, flow_run_id: str, config: BudgetConfig, spent: RunUsage, seconds: Callable[[], float]
 ) -> Account:
     """The account of a run's own limits, or of a pipeline's, with what a person has raised them by."""
-    prices = await asyncio.to_thread(read_prices, config.prices) if config.prices else None
+    prices = await asyncio.to_thread(prices_in, config.prices)
     account = Account(name, flow_run_id, config, OF_THE_RUN, spent=spent, prices=prices, seconds=seconds)
     for field, more in await raised(flow_run_id, account.limits):
         account.raise_limit(field, more)

@@ -8,7 +8,7 @@ from typing import Any
 from flows.config import BudgetConfig
 from flows.durable.telling import warn
 from tasks.money import as_money
-from tasks.prices import PriceError, Prices, read_prices
+from tasks.prices import PriceError, Prices, prices_in
 
 
 def prices_of(config: BudgetConfig) -> Prices | None:
@@ -16,10 +16,8 @@ def prices_of(config: BudgetConfig) -> Prices | None:
 
     It was read at the beginning. One that is gone meanwhile is told: everything is trained, and paid for.
     """
-    if config.prices is None:
-        return None
     try:
-        return read_prices(config.prices)
+        return prices_in(config.prices)
     except PriceError as error:
         warn(f"cannot tell what was paid: {error}")
         return None

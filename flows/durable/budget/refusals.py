@@ -1,4 +1,4 @@
-"""What a run's budget has to allow before anything of it is begun: the least that leaves an adapter."""
+"""What of a budget is refused before anything is begun: less than the least that leaves an adapter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flows.counts.ledger_tokens import Tokens
 from flows.counts.part_tokens import least_needs, least_operations
 from flows.durable.budget.account import NOISE, Account
 from flows.durable.budget.month import open_month
-from tasks.prices import Prices, read_prices
+from tasks.prices import Prices, prices_in
 from whitney.client import WhitneyClient
 
 
@@ -28,7 +28,7 @@ def require_sense(inputs: Prepared, *, goes_on: bool) -> None:
     config = inputs.config
     if not config.budget.is_set:
         return
-    prices = read_prices(config.budget.prices) if config.budget.prices else None
+    prices = prices_in(config.budget.prices)
     if goes_on:  # what is saved is worth ending well, however little is left
         return
     currency = prices.currency if prices else ""
