@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cli.plan_numbers import amount
 from flows.counts.lengths import Source
-from flows.plan.terms import Assumptions
+from flows.plan.assumptions import Assumptions
 
 YOURS = "; yours by --completion-tokens"
 SOURCES: dict[Source, str] = {

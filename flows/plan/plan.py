@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pydantic import SecretStr
@@ -12,15 +12,17 @@ from flows.checks.prepared import Prepared
 from flows.counts.lengths import Lengths, lengths
 from flows.counts.run import spans_of_cycle, spans_of_run
 from flows.counts.token_spans import tokens_of
+from flows.plan.assumptions import assumed
+from flows.plan.bill import Bill
 from flows.plan.gold import gold
-from flows.plan.gpu_fit import fit
+from flows.plan.gpu_fit import Fit, fit
 from flows.plan.limits import budget_warnings
 from flows.plan.models import Models, all_of, models_of
-from flows.plan.notes import formula_notes, notes, once, samples_anything
+from flows.plan.notes import formula_notes, notes, once
 from flows.plan.rates import Rates
 from flows.plan.record import Plan
 from flows.plan.samples import samples
-from flows.plan.terms import Assumptions, Terms
+from flows.plan.terms import Terms
 
 __all__ = ["Plan", "Terms", "plan_in_full", "plan_of_run"]
 
@@ -58,8 +60,7 @@ def _plan(prepared: Prepared, terms: Terms) -> Plan:
     models, unknown = _models_of(prepared, terms)
     tokens, cycles = tokens_of(prepared, length)
     held = models.memory(prepared, length) if models else {}
-    own = models is not None and models.own_engine(prepared)
-    fitting = [fit(all_of(models.gpu_memory(prepared, length)), rates.hardware, here=own)] if models else []
+    fitting = _fitting(prepared, models, length, rates)
     whole = rates.bill(
         spans_of_run(prepared),
         tokens.by_kind,
@@ -86,7 +87,7 @@ def _plan(prepared: Prepared, terms: Terms) -> Plan:
         once=once(prepared),
         per_cycle=mean,
         models=held,
-        assumptions=_assumptions(prepared, terms, length, rates),
+        assumptions=assumed(prepared, terms, length, rates.hardware),
         warnings=[
             *prepared.warnings(),
             *budget_warnings(config.budget, whole.limited, rates.currency),
@@ -94,14 +95,7 @@ def _plan(prepared: Prepared, terms: Terms) -> Plan:
             *(one.told for one in fitting if not one.fits),
             *rates.warnings(whole),
         ],
-        notes=[
-            *notes(prepared, whole.operations),
-            *(models.read() if models else ()),
-            *(formula_notes(own_engine=own) if models else ()),
-            *(one.told for one in fitting if one.fits),
-            *rates.notes(whole),
-            *([ANOTHER_MACHINE] if own and rates.hardware else []),
-        ],
+        notes=list(_notes(prepared, models, fitting, whole, rates)),
     )
 
 
@@ -113,15 +107,23 @@ def _models_of(prepared: Prepared, terms: Terms) -> tuple[Models | None, list[st
         return None, [f"No FLOPs and no memory: {error}."]
 
 
-def _assumptions(prepared: Prepared, terms: Terms, length: Lengths, rates: Rates) -> Assumptions:
-    typical = length.typical if samples_anything(prepared) else None
-    hardware = rates.hardware
-    return Assumptions(
-        completion_tokens=typical.tokens if typical else None,
-        completion_tokens_source=typical.source if typical else None,
-        earlier_run=typical.run if typical else None,
-        gpu=hardware.name if hardware else None,
-        utilization=hardware.utilization if hardware else None,
-        prices=str(terms.price_file) if terms.price_file else None,
-        currency=terms.prices.currency if terms.prices else None,
-    )
+def _fitting(prepared: Prepared, models: Models | None, length: Lengths, rates: Rates) -> list[Fit]:
+    if models is None:
+        return []
+    held = all_of(models.gpu_memory(prepared, length))
+    return [fit(held, rates.hardware, here=models.own_engine(prepared))]
+
+
+def _notes(
+    prepared: Prepared, models: Models | None, fitting: Sequence[Fit], whole: Bill, rates: Rates
+) -> Iterator[str]:
+    """How the numbers are reckoned, and what they leave out."""
+    own = models is not None and models.own_engine(prepared)
+    yield from notes(prepared, whole.operations)
+    if models:
+        yield from models.read()
+        yield from formula_notes(own_engine=own)
+    yield from (one.told for one in fitting if one.fits)
+    yield from rates.notes(whole)
+    if own and rates.hardware:
+        yield ANOTHER_MACHINE

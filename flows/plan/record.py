@@ -10,10 +10,10 @@ from pydantic import TypeAdapter
 
 from algorithms.memory import Memory
 from algorithms.spans import Span, Spans, added, summed
+from flows.plan.assumptions import Assumptions
 from flows.plan.bill import Bill
 from flows.plan.gold import Gold
 from flows.plan.samples import Sample
-from flows.plan.terms import Assumptions
 
 OF_A_STAGE = ("completion_tokens", "completion_tokens_source", "earlier_run")
 """Assumptions that each stage of a pipeline has for itself."""
