@@ -1,4 +1,4 @@
-"""The tokens that one example costs: drawn and trained once in a cycle, or measured once."""
+"""The tokens that one example takes: drawn and trained once in a cycle, or measured once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from flows.counts.prompts import Case, frozen_prompt, starting_prompt
 from tasks.examples import Example
 
 
-class Costs:
-    """What the examples of a run cost. Each is tokenized once, however often and by whom it is asked about."""
+class ExampleTokens:
+    """Of the examples of a run. Each is tokenized once, however often and by whom it is asked about."""
 
     __slots__ = ("_lengths", "_roles", "prepared")
 
@@ -42,19 +42,19 @@ class Costs:
 
     def measured(self, example: Example, completion: float, *, at_once: bool = False) -> Tokens:
         """A held-out example's place in a measurement; `at_once`: without the greedy answers, which are drawn last."""
-        config, cost = self.prepared.config, NOTHING
+        config, tokens = self.prepared.config, NOTHING
         if isinstance(config, SftConfig):
-            cost += Tokens(prefill=self.inputs(example))
+            tokens += Tokens(prefill=self.inputs(example))
         if isinstance(config, DpoConfig):
             inputs = self.inputs(example)
-            cost += Tokens(prefill=2 * inputs, frozen=inputs)
+            tokens += Tokens(prefill=2 * inputs, frozen=inputs)
         if not self.prepared.evaluation_rewards:
-            return cost
+            return tokens
         prompt = self.prompt(example)
         if length := _length(self.prepared, prompt, completion):
             drawn = [config.evaluation.samples, *([1] if config.evaluation.greedy and not at_once else [])]
-            cost += Tokens(prefill=prompt * len(drawn), sampled=sum(drawn) * length)
-        return cost
+            tokens += Tokens(prefill=prompt * len(drawn), sampled=sum(drawn) * length)
+        return tokens
 
     def _group(self, example: Example, completion: float, case: Case) -> Tokens:
         """A group of completions: drawn, put to a frozen run or a critic where there is one, trained."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from algorithms import ALGORITHMS
 from flows.checks.prepared import Prepared
 from flows.config import DapoConfig, DpoConfig, OpdConfig, OpsdConfig, SftConfig, TttConfig
-from flows.counts.example import Costs
+from flows.counts.example import ExampleTokens
 from flows.counts.prompts import frozen_prompt
 from flows.counts.sent import Heldout, InCycle, Sent, batch_of
 from tasks.examples import Example
@@ -31,10 +31,10 @@ def sent_in(
     """
     config = prepared.config
     cycles = range(config.cycles) if cycles is None else cycles
-    costs = Costs(prepared)
-    heldout = _of_heldout(costs) if config.evaluation.enabled else Heldout(0, 0, 0)
+    examples = ExampleTokens(prepared)
+    heldout = _of_heldout(examples) if config.evaluation.enabled else Heldout(0, 0, 0)
     size = batch_of(config)
-    fit = {id(one): _fits(costs, one) for one in _used(prepared, cycles, size)}
+    fit = {id(one): _fits(examples, one) for one in _used(prepared, cycles, size)}
     if all(all(one) for one in fit.values()) or (isinstance(config, DapoConfig) and not drawn_once):
         return Sent(Counter({InCycle(size, size): len(cycles)}), heldout)
     per_cycle = [_in_cycle([fit[id(one)] for one in prepared.batch(cycle, size)]) for cycle in cycles]
@@ -57,13 +57,13 @@ def _used(prepared: Prepared, cycles: range, size: int) -> Iterator[Example]:
         yield from prepared.batch(cycle, size)
 
 
-def _fits(costs: Costs, example: Example) -> tuple[bool, bool]:
+def _fits(examples: ExampleTokens, example: Example) -> tuple[bool, bool]:
     """Whether it is sent, and whether it can be trained on: a teacher may have no room for what the student drew."""
-    prepared = costs.prepared
+    prepared = examples.prepared
     if isinstance(prepared.config, SftConfig | DpoConfig):
-        fits = costs.inputs(example) > 0
+        fits = examples.inputs(example) > 0
         return fits, fits
-    prompt = costs.prompt(example)
+    prompt = examples.prompt(example)
     drawn = prompt < prepared.context_tokens
     if not drawn or not isinstance(prepared.config, OpdConfig | OpsdConfig):
         return drawn, drawn
@@ -71,11 +71,11 @@ def _fits(costs: Costs, example: Example) -> tuple[bool, bool]:
     return True, before is not None and before < prepared.teacher_context_tokens
 
 
-def _of_heldout(costs: Costs) -> Heldout:
-    prepared, rows = costs.prepared, costs.prepared.heldout
-    prompts = sum(costs.prompt(one) < prepared.context_tokens for one in rows) if prepared.evaluation_rewards else 0
+def _of_heldout(examples: ExampleTokens) -> Heldout:
+    prepared, rows = examples.prepared, examples.prepared.heldout
+    prompts = sum(examples.prompt(one) < prepared.context_tokens for one in rows) if prepared.evaluation_rewards else 0
     given = isinstance(prepared.config, SftConfig | DpoConfig)
-    return Heldout(len(rows), prompts, sum(costs.inputs(one) > 0 for one in rows) if given else 0)
+    return Heldout(len(rows), prompts, sum(examples.inputs(one) > 0 for one in rows) if given else 0)
 
 
 def _unchanged(prepared: Prepared, steps: Sequence[bool], *, measured: bool) -> int:

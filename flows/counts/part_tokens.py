@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from flows.checks.prepared import Prepared
 from flows.counts.draws import draws_of
-from flows.counts.example import Costs
+from flows.counts.example import ExampleTokens
 from flows.counts.fitting import sent_in
 from flows.counts.ledger_tokens import NOTHING, Tokens, total
 from flows.counts.lengths import Lengths, lengths
@@ -41,12 +41,12 @@ def block_tokens(prepared: Prepared, cycles: range, *, before: Tokens | None = N
     Where the plan leaves it open, it is taken to go as the cycles `before` it have: so many tokens in the mean cycle.
     Without any, to be as cheap as it can be.
     """
-    costs, length = Costs(prepared), lengths(prepared)
-    least = _cycles(costs, cycles, length, at_most=False)
+    examples, length = ExampleTokens(prepared), lengths(prepared)
+    least = _cycles(examples, cycles, length, at_most=False)
     likely = least
-    if before is not None and least != _cycles(costs, cycles, length, at_most=True):
+    if before is not None and least != _cycles(examples, cycles, length, at_most=True):
         likely = least.at_least(before * len(cycles))
-    drawn = drawn_in_cycle(costs, cycles[-1], completion_tokens=length.completion.most)
+    drawn = drawn_in_cycle(examples, cycles[-1], completion_tokens=length.completion.most)
     return Need(likely, likely * ((len(cycles) - 1) / len(cycles)) + drawn)
 
 
@@ -54,9 +54,9 @@ def measurement_tokens(prepared: Prepared) -> Need:
     """A measurement; nothing where none is made."""
     if not prepared.config.evaluation.enabled:
         return Need(NOTHING, NOTHING)
-    costs, length = Costs(prepared), lengths(prepared)
-    least = of_measurement(costs, completion_tokens=length.completion.least)
-    drawn = (costs.measured(one, length.completion.most, at_once=True) for one in prepared.heldout)
+    examples, length = ExampleTokens(prepared), lengths(prepared)
+    least = of_measurement(examples, completion_tokens=length.completion.least)
+    drawn = (examples.measured(one, length.completion.most, at_once=True) for one in prepared.heldout)
     return Need(least, total(drawn))
 
 
@@ -74,12 +74,12 @@ def least_needs(prepared: Prepared) -> list[tuple[Counter[str], Tokens]]:
     return [(measured, before.drawing), *((whole, before.likely + tokens) for tokens in block)]
 
 
-def _cycles(costs: Costs, cycles: range, length: Lengths, *, at_most: bool) -> Tokens:
+def _cycles(examples: ExampleTokens, cycles: range, length: Lengths, *, at_most: bool) -> Tokens:
     case: Case = "most" if at_most else "least"
     tokens = length.completion.most if at_most else length.completion.least
-    draws = draws_of(costs.prepared.config, case)
-    found = of_cycles(costs, cycles, completion_tokens=tokens, draws=draws, case=case)
-    return found if at_most else at_least(costs.prepared, found)
+    draws = draws_of(examples.prepared.config, case)
+    found = of_cycles(examples, cycles, completion_tokens=tokens, draws=draws, case=case)
+    return found if at_most else at_least(examples.prepared, found)
 
 
 def _sent_first(prepared: Prepared) -> Sent:

@@ -9,7 +9,7 @@ from math import ceil
 from flows.checks.prepared import Prepared
 from flows.config import DapoConfig
 from flows.counts.draws import Draws
-from flows.counts.example import Costs
+from flows.counts.example import ExampleTokens
 from flows.counts.ledger_tokens import NOTHING, Tokens
 from flows.counts.prompts import Case
 from tasks.examples import Example
@@ -20,27 +20,29 @@ def in_place_of_unsent(uses: list[tuple[Tokens, int]], case: Case) -> list[tuple
 
     Typically such are as long as those that are sent.
     """
-    sent = [(cost, times) for cost, times in uses if cost.counted]
+    sent = [(tokens, times) for tokens, times in uses if tokens.counted]
     places, of_sent = (sum(times for _, times in some) for some in (uses, sent))
     if of_sent in (0, places):
         return uses
     if case == "most":
-        return [(max((cost for cost, _ in sent), key=lambda cost: cost.counted), places)]
-    return [(cost * (places / of_sent), times) for cost, times in sent]
+        return [(max((tokens for tokens, _ in sent), key=lambda tokens: tokens.counted), places)]
+    return [(tokens * (places / of_sent), times) for tokens, times in sent]
 
 
-def drawn_again(costs: Costs, mean: Tokens, draws: Draws, completion: float, case: Case) -> Tokens:
+def drawn_again(examples: ExampleTokens, mean: Tokens, draws: Draws, completion: float, case: Case) -> Tokens:
     """DAPO's further draws of a cycle: typically of the mean prompt, at most of the longest one.
 
     At most all are kept; typically what is trained of them stands in the share of the first draws that is.
     """
-    config = costs.prepared.config
+    config = examples.prepared.config
     if not isinstance(config, DapoConfig) or not draws.operations:
         return NOTHING
     one = mean
     if case == "most":
-        within_reach = (costs.trained(example, completion, case) for example in _within_reach(costs.prepared, draws))
-        one = max(within_reach, key=lambda cost: cost.prefill)
+        within_reach = (
+            examples.trained(example, completion, case) for example in _within_reach(examples.prepared, draws)
+        )
+        one = max(within_reach, key=lambda tokens: tokens.prefill)
     times, groups = draws.operations, draws.completions / config.group_size
     kept = groups if case == "most" else 0.0
     return replace(

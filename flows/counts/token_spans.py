@@ -9,7 +9,7 @@ from algorithms.spans import Span, Spans
 from flows.checks.prepared import Prepared
 from flows.counts.draws import draws_of
 from flows.counts.end import fewest_cycles
-from flows.counts.example import Costs
+from flows.counts.example import ExampleTokens
 from flows.counts.ledger_tokens import Tokens
 from flows.counts.lengths import Lengths
 from flows.counts.prompts import Case
@@ -38,10 +38,10 @@ def tokens_of(prepared: Prepared, length: Lengths) -> tuple[TokenSpans, TokenSpa
     At least: every completion one token long, no group drawn again; where rewards decide it, nothing trained; and a run
     that ends as soon as a rule of `[stop]` may have it.
     """
-    costs, config = Costs(prepared), prepared.config
+    examples, config = ExampleTokens(prepared), prepared.config
 
     def counted(case: Case, tokens: float, cycles: int = config.cycles) -> Counted:
-        found = count(costs, completion_tokens=tokens, draws=draws_of(config, case), case=case, cycles=cycles)
+        found = count(examples, completion_tokens=tokens, draws=draws_of(config, case), case=case, cycles=cycles)
         return replace(found, cycles=at_least(prepared, found.cycles)) if case == "least" else found
 
     least, typical, most = map(counted, CASES, length.completion.values)
