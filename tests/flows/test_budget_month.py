@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from tiny_configs import tiny_config
 
 import flows
 from flows.config import ConfigError
+from flows.durable.budget import month
 from flows.durable.budget.billed import billed
 from flows.durable.budget.month import spent_this_month
 from gateway.launch import GatewayProcess
@@ -55,6 +57,20 @@ async def test_a_second_run_of_a_project_has_what_the_first_one_left_of_the_mont
     assert str(refused.value).endswith("Set it to 18 or more, or wait for the next month")
     assert await all_sessions() == before
     assert not (tmp_path / "third").exists()
+
+
+@pytest.mark.parametrize("looks", [2, 0], ids=["the-month-turns-while-it-runs", "its-clock-is-ahead-of-the-endpoints"])
+async def test_what_a_run_is_billed_for_counts_whatever_the_clock_says(
+    local: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    clock = iter([datetime.now(UTC)] * looks)
+    a_month_on = datetime.now(UTC).replace(day=1) + timedelta(days=32)
+    turning = SimpleNamespace(now=lambda zone: next(clock, a_month_on), fromisoformat=datetime.fromisoformat)
+    monkeypatch.setattr(month, "datetime", turning)
+    budget = {"project": f"project-{uuid4().hex[:8]}", "max_operations_per_month": 8}
+    summary = await flows.sft(tiny_config("sft", tmp_path, cycles=3, save_every=1, budget=budget))
+    assert (summary["cycles"], sum(summary["operations"].values()), summary["open_sessions"]) == (2, 7, 0)
+    assert summary["budget"]["used"]["budget.max_operations_per_month"] == {"limit": 8, "used": 7}
 
 
 class Endpoint:

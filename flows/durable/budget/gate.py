@@ -13,7 +13,7 @@ from typing import Any
 from flows.config.budget import KINDS
 from flows.counts.parts import EXPORT, SAVE
 from flows.durable.budget.account import Account
-from flows.durable.budget.month import look_again
+from flows.durable.budget.month import Month
 from flows.durable.budget.most_usage import most_usage
 from flows.durable.budget.used import FREE
 from flows.durable.telling import warn
@@ -87,7 +87,8 @@ class Budget:
     async def look_again(self, client: WhitneyClient) -> None:
         """Ask the endpoint again for what is shared with other runs."""
         for account in self._accounts:
-            await look_again(account, client)
+            if isinstance(account, Month):
+                await account.look_again(client)
 
     @property
     def counts_more_than_operations(self) -> bool:
