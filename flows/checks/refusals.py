@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import models
 from algorithms import ALGORITHMS, require_losses
+from flows.checks.money import require_prices
 from flows.config import ConfigError, FlowConfig
 from tasks.rendering import Renderer
 from whitney.client import WhitneyClient
@@ -26,13 +27,15 @@ def as_config_error() -> Iterator[None]:
 
 
 def check_options(algorithm: str, config: FlowConfig) -> None:
-    """What can be refused from the configuration alone: losses the provider lacks, options it has no way to take.
+    """What can be refused from the configuration alone: losses the provider lacks, options it has no way to take,
+    a budget of money without a price.
 
     Raises:
         ValueError: names the field, the value and the way out.
     """
     require_losses(ALGORITHMS[algorithm], config.model.provider)
     config.check()
+    require_prices(config.budget)
 
 
 def capability_row(rows: Sequence[CapabilityRow], config: FlowConfig, renderer: Renderer) -> CapabilityRow:

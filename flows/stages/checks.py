@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from algorithms.gates import parse_gate
+from flows.checks.money import require_prices
 from flows.checks.prepare import check_inputs, prepare
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError
@@ -18,7 +19,9 @@ def check_pipeline_inputs(pipeline: PipelineConfig) -> None:
 
     Raises:
         ConfigError, DataError, RenderingError, ModelError: names the stage.
+        PriceError: the pipeline's own price file cannot be used.
     """
+    require_prices(pipeline.budget)
     for stage in pipeline.stages:
         with about(stage):
             check_inputs(stage.algorithm, stage_config(pipeline, stage))
@@ -29,7 +32,9 @@ async def prepare_stages(pipeline: PipelineConfig, skipped: Collection[str]) -> 
 
     Raises:
         ConfigError, DataError, RenderingError, ModelError, WhitneyError: names the stage.
+        PriceError: the pipeline's own price file cannot be used.
     """
+    require_prices(pipeline.budget)
     to_come = {later(stage.name) for stage in pipeline.stages}
     found: dict[str, Prepared] = {}
     for stage in pipeline.stages:
