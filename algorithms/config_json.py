@@ -6,9 +6,13 @@ A shape that `ModelSpec` does not count is refused: a number that is quietly wro
 from __future__ import annotations
 
 from collections.abc import Mapping
+from reprlib import repr as shortened
 from typing import Any
 
 from algorithms.model_specs import ModelSpec
+
+LARGEST = 10**9
+"""No model has more of anything that is counted here; and every product of them stays a number."""
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 PER_TOKEN = ("num_experts_per_tok", "experts_per_token")
@@ -100,10 +104,12 @@ def _which(config: Mapping[str, Any], spellings: tuple[str, ...]) -> str:
 
 
 def _size(config: Mapping[str, Any], field: str, default: int | None = None) -> int:
-    """A positive integer, or the default where the field is not there, null or 0."""
+    """A positive integer, not absurdly large; or the default where the field is not there, null or 0."""
     value = config.get(field)
     if default is not None and (value is None or value == 0):
         return default
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ValueError(f"{field} must be a positive integer, and is {value!r}")
+    if value > LARGEST:
+        raise ValueError(f"{field} must be at most {LARGEST:,}, and is {shortened(value)}")
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -26,8 +27,8 @@ def as_in_an_earlier_run(algorithm: str, config: FlowConfig) -> Typical | None:
     found = max(_alike(algorithm, config), key=lambda file: file.stat().st_mtime, default=None)
     if found is None:
         return None
-    mean = fmean(_means(found))
-    return Typical(min(max(mean, 1.0), config.sampling.max_tokens), "earlier_run", str(found.parent))
+    mean = fmean(_means(found, config.sampling.max_tokens))
+    return Typical(max(mean, 1.0), "earlier_run", str(found.parent))
 
 
 def _alike(algorithm: str, config: FlowConfig) -> Iterator[Path]:
@@ -37,7 +38,7 @@ def _alike(algorithm: str, config: FlowConfig) -> Iterator[Path]:
     for folder in folders:
         record, metrics = folder.read_config(), folder.path / "metrics.jsonl"
         same = all(_at(record.get("config"), path) == _at(wanted, path) for path in ALIKE)
-        if record.get("algorithm") == algorithm and same and _means(metrics):
+        if record.get("algorithm") == algorithm and same and _means(metrics, config.sampling.max_tokens):
             yield metrics
 
 
@@ -47,11 +48,17 @@ def _at(table: Any, path: tuple[str, ...]) -> Any:
     return table
 
 
-def _means(metrics: Path) -> list[float]:
-    """Of each cycle; of a file that is gone or damaged none."""
+def _means(metrics: Path, most: float) -> list[float]:
+    """Of each cycle, as far as a completion can be so long; of a file that is gone none."""
     try:
-        rows = [orjson.loads(line) for line in metrics.read_bytes().splitlines()]
-    except (OSError, orjson.JSONDecodeError):
+        lines = metrics.read_bytes().splitlines()
+    except OSError:
         return []
-    found = [row.get(MEAN) for row in rows if isinstance(row, dict)]
-    return [float(mean) for mean in found if isinstance(mean, int | float)]
+    found = [row.get(MEAN) for row in map(_row, lines) if isinstance(row, dict)]
+    return [float(mean) for mean in found if isinstance(mean, int | float) and 0 <= mean <= most]
+
+
+def _row(line: bytes) -> Any:
+    """What a line holds; None where it is damaged, as the last one is of a process that was killed while it wrote."""
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(line)

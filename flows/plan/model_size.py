@@ -47,11 +47,13 @@ def spec_in(path: Path, name: str) -> ModelSpec:
         ValueError: there is none, it is not JSON, or `from_config_json` refuses it; the message names the file.
     """
     file = path / CONFIG if path.is_dir() else path
+    if file.exists() and not file.is_file():  # a pipe would be waited for
+        raise ValueError(f"{file} is no file: name the model's {CONFIG}, or the folder that holds it")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{file} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # not UTF-8, not JSON
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, nested without end
         raise ValueError(f"{file} is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(  # noqa: TRY004 - of the file it is a value

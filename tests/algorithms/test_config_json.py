@@ -85,6 +85,7 @@ def test_of_a_multimodal_model_the_language_model_is_read_and_either_part_may_sa
         ({"head_dim": 2.5}, r"head_dim must be a positive integer, and is 2\.5"),
         ({"num_attention_heads": 7}, "num_attention_heads = 7: hidden_size = 64 is not a multiple of it"),
         ({"num_key_value_heads": 3}, "num_key_value_heads = 3: num_attention_heads = 8 is not a multiple of it"),
+        ({"hidden_size": 10**400}, r"hidden_size must be at most 1,000,000,000, and is 10+\.\.\.0+$"),
         ({"num_experts": 8}, "num_experts_per_tok must be a positive integer, and is None"),
         (MIXTURE | {"num_experts_per_tok": 9}, "num_experts_per_tok = 9: a layer has 8 experts"),
         (MIXTURE | {"shared_expert_intermediate_size": 50}, "shared_expert_intermediate_size = 50: it is counted as"),

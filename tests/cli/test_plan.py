@@ -60,10 +60,10 @@ def test_completions_are_taken_to_be_half_as_long_as_they_may_be_or_as_they_were
 
     assert assumed() == [3, "half_of_max_tokens", None]
     assert assumed("--set", "sampling.ignore_eos=true") == [6, "ignore_eos", None]
-    runs: list[tuple[str, str, list[int | None]]] = [
+    runs: list[tuple[str, str, list[float | None]]] = [
         ("other", "sapo", [1]),
         ("old", "grpo", [2]),
-        ("new", "grpo", [4, 6, None]),
+        ("new", "grpo", [4, 6, None, 1e308, 1e308]),
         ("cut", "grpo", [9]),
     ]
     for place, (name, algorithm, lengths) in enumerate(runs):
@@ -74,7 +74,8 @@ def test_completions_are_taken_to_be_half_as_long_as_they_may_be_or_as_they_were
         record = {"flow_run_id": name, "algorithm": algorithm, "config": config}
         (folder / "config.json").write_text(json.dumps(record))
         rows = [json.dumps({"cycle": at, "completion_tokens_mean": mean}) for at, mean in enumerate(lengths)]
-        (folder / "metrics.jsonl").write_text("\n".join(rows))
+        cut = rows[0][:-9]  # as a process leaves its last line that is killed while it writes
+        (folder / "metrics.jsonl").write_text("\n".join([*rows, cut]))
         os.utime(folder / "metrics.jsonl", (place, place))
     assert assumed() == [5, "earlier_run", "runs/new"]
     assert assumed("--set", "name=old") == [2, "earlier_run", "runs/old"]
@@ -181,6 +182,10 @@ def test_what_speaks_against_a_run_is_a_warning(planned: Planned, capsys: pytest
     assert "without a reward, that of example row-1 for one: number: " in " ".join(capsys.readouterr().out.split())
 
 
+OF_MONEY = ["--set", "budget.max_cost=0.005", "--set", "budget.prices=unfilled.toml"]
+OF_A_MONTH = [f"--set=budget.{one}" for one in ("max_cost_per_month=5", "project=p", "prices=hours.toml")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -193,6 +198,16 @@ def test_what_speaks_against_a_run_is_a_warning(planned: Planned, capsys: pytest
         (["grpo.toml", "--set", "budget.max_operations=3"], "budget.max_operations = 3: "),
         (["pipeline.toml", "--set", "budget.max_operations=3"], "budget.max_operations = 3: "),
         (["pipeline.toml", "--set", "stages.rl.config.budget.max_operations=3"], "stage 'rl': budget.max_operations"),
+        (
+            ["grpo.toml", *OF_MONEY],
+            "budget.max_cost = 0.005: no price of operations, tokens or gpu.per_hour in unfilled.toml is above 0",
+        ),
+        (["pipeline.toml", *OF_MONEY], "budget.max_cost = 0.005: no price of "),
+        (
+            ["grpo.toml", *OF_A_MONTH],
+            "budget.max_cost_per_month = 5: no price of operations or tokens in hours.toml is above 0, so it would "
+            "never be reached: write there what you pay, or leave the limit out",
+        ),
         (["grpo.toml", "--prices", "grpo.toml"], "unknown field 'algorithm'"),
         (["grpo.toml", "--gpu", "h1000"], "unknown GPU 'h1000': did you mean 'h100'? known: l4, "),
         (
@@ -217,6 +232,8 @@ def test_what_speaks_against_a_run_is_a_warning(planned: Planned, capsys: pytest
 def test_each_thing_that_can_be_wrong_is_told_in_a_sentence(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("unfilled.toml").write_text('currency = "€"')
+    Path("hours.toml").write_text('gpu = { kind = "h100", per_hour = 2 }')
     assert run_command(["plan", *arguments]) == 2
     shown = capsys.readouterr().err
     assert said in shown
@@ -270,7 +287,11 @@ def test_a_model_of_unknown_sizes_is_planned_without_flops_until_its_config_json
         assert sized["models"]["local/maker/odd-7b"]["weights"] > 4 * PARAMETERS
         assert f"The sizes of maker/odd-7b: odd/config.json, {PARAMETERS:,} parameters." in sized["notes"]
         assert sized["operations"] == plan["operations"]
+    os.mkfifo("fifo")
+    Path("deep.json").write_text("[" * 200_000)
     for argument, said in (
+        ("fifo", "--model-config fifo is no file: name the model's config.json, or the folder that holds it"),
+        ("deep.json", "--model-config deep.json is not JSON: "),
         ("gone", "--model-config gone cannot be read: No such file"),
         ("odd.toml", "--model-config odd.toml is not JSON: "),
         ("maker/odd=odd", "--model-config maker/odd=odd: no model is called 'maker/odd' here; there is maker/odd-7b"),
