@@ -10,9 +10,6 @@ from typing import Any
 
 Summary = Mapping[str, Any]
 
-BY_BUDGET = "budget: "
-"""Begins the sentence of a run that its budget has stopped; that of a stop rule has no such beginning."""
-
 OF_PIPELINE = "pipeline."
 """Begins the path of a limit that a stage has of its pipeline."""
 
@@ -30,7 +27,7 @@ def stopped_by_budget(summary: Summary | None) -> str | None:
 def why_stopped(summary: Summary) -> str | None:
     """The rule or the limit, in a sentence; None where it came to its end."""
     stopped = summary.get("stopped")
-    return str(stopped).removeprefix(BY_BUDGET).replace(OF_PIPELINE, "") if stopped else None
+    return str(stopped).replace(OF_PIPELINE, "") if stopped else None
 
 
 def left_out(summary: Summary) -> str:

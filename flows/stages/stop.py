@@ -9,7 +9,7 @@ from typing import Any
 from flows.checks.prepared import Prepared
 from flows.config.budget import OF_THE_MONTH
 from flows.early_end import BudgetReachedError
-from tasks.stopped import BY_BUDGET, OF_PIPELINE
+from tasks.stopped import OF_PIPELINE
 
 NAME = f"{OF_PIPELINE}budget"
 """How a stage is told of a limit that is the pipeline's; in the pipeline's own file it is `budget`."""
@@ -32,7 +32,7 @@ class Stop:
     @property
     def told(self) -> str:
         """For `stopped` of the summary."""
-        return f"{BY_BUDGET}{self.why.replace(OF_PIPELINE, '')}"
+        return self.why.replace(OF_PIPELINE, "")
 
     @property
     def limit(self) -> str:
@@ -46,7 +46,7 @@ def stop_within(summary: Mapping[str, Any]) -> Stop | None:
     reached = budget.get("reached") or ""
     if not reached.startswith(f"{NAME}."):
         return None
-    return Stop(str(summary["stopped"]).removeprefix(BY_BUDGET), reached, budget.get("go_on_with"))
+    return Stop(str(summary["stopped"]), reached, budget.get("go_on_with"))
 
 
 def too_little(reached: BudgetReachedError, first: Prepared) -> str:

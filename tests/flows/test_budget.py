@@ -69,7 +69,7 @@ async def test_at_every_limit_the_ledger_shows_no_more_and_the_last_block_is_exp
         assert summary["state_id"] == blocks[-1]["state_id"]
         assert summary["open_sessions"] == 0
         if limit < plan.total():
-            assert summary["stopped"].startswith(f"budget: budget.max_operations = {limit}: ")
+            assert summary["stopped"].startswith(f"budget.max_operations = {limit}: ")
         else:
             assert (summary["stopped"], cost) == (None, plan)
 

@@ -43,9 +43,7 @@ async def test_a_second_run_of_a_project_has_what_the_first_one_left_of_the_mont
     first = await run("first")
     assert (first["stopped"], await spent(project)) == (None, 10)
     second = await run("second")
-    assert second["stopped"].startswith(
-        "budget: budget.max_operations_per_month = 14: 13 used; cycle 2 may need 4 more"
-    )
+    assert second["stopped"].startswith("budget.max_operations_per_month = 14: 13 used; cycle 2 may need 4 more")
     assert (second["cycles"], second["open_sessions"], await spent(project)) == (1, 0, 14)
     before = await all_sessions()
     with pytest.raises(ConfigError) as refused:

@@ -113,7 +113,7 @@ async def test_with_a_no_the_run_ends_with_its_last_saved_block(config: Any) -> 
         training = asyncio.create_task(flows.grpo(config))
         await answer(await asked(heard, training), go_on=False)
         summary = await training
-    assert summary["stopped"].startswith("budget: budget.max_tokens = 400: ")
+    assert summary["stopped"].startswith("budget.max_tokens = 400: ")
     assert (summary["cycles"], summary["open_sessions"]) == (1, 0)
 
 

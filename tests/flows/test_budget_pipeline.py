@@ -55,16 +55,14 @@ async def test_each_raise_of_a_pipelines_limit_brings_it_further_and_the_end_is_
     summary = await state.result()
     assert state.is_completed()
     assert [stage["stage"] for stage in summary["stages"]] == ["sft"]
-    assert summary["stopped"].startswith(
-        f"budget: budget.max_operations = {before_rl}: {OF_SFT} used; stage rl may need"
-    )
+    assert summary["stopped"].startswith(f"budget.max_operations = {before_rl}: {OF_SFT} used; stage rl may need")
     assert summary["budget"]["left_out"] == ["stage rl"]
     assert summary["budget"]["go_on_with"] == sum(never["operations"].values())
     assert await billed(local, flow_run_id, 1) == OF_SFT
     half = dict.fromkeys(("least", "typical", "most"), 0.5)
     assert summary["cost"] == {"currency": "EUR", "billed": 0.5, "planned": half}
     page = await page_of(flow_run_id)
-    why = summary["stopped"].removeprefix("budget: ")
+    why = summary["stopped"]
     assert page.startswith(f"# chain\n\n**Stopped early**: {why}\n\n- left out: stage rl\n- to go on: `whitney run ")
     assert "| 2 rl | grpo | **not begun**: budget.max_operations is reached |" in page
     assert f"- Billed: {OF_SFT} operations; " in page
@@ -80,7 +78,7 @@ async def test_each_raise_of_a_pipelines_limit_brings_it_further_and_the_end_is_
     drawn = 2 * 22 + 2 * 4 * 6  # prompts, and completions at their longest: they fit, and to train on them does not
     of_sft = sum(summary["stages"][0]["tokens"].values())
     summary = await with_limit(of_sft + drawn, "max_tokens")
-    assert summary["stopped"].startswith(f"budget: budget.max_tokens = {of_sft + drawn}: ")
+    assert summary["stopped"].startswith(f"budget.max_tokens = {of_sft + drawn}: ")
     assert "; forward_backward may need" in summary["stopped"]
     assert ([stage["stage"] for stage in summary["stages"]], summary["open_sessions"]) == (["sft"], 0)
     assert summary["budget"]["left_out"] == ["stage rl"]

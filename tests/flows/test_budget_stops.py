@@ -174,7 +174,7 @@ async def test_stopped_in_its_first_block_in_a_later_one_and_in_a_measurement_a_
     for attempt, at, left_out in ((2, "forward_backward", ["cycle 2", after]), (3, "sample", [after])):
         limit = await limits(run, never, attempt)
         stopped = await (await run.with_limit(limit)).result()
-        assert stopped["stopped"].startswith(f"budget: budget.{field} = {told(limit)}: "), stopped["stopped"]
+        assert stopped["stopped"].startswith(f"budget.{field} = {told(limit)}: "), stopped["stopped"]
         assert f" used; {at} " in stopped["stopped"], "it is stopped in the middle"
         assert (stopped["budget"]["left_out"], stopped["open_sessions"]) == (left_out, 0)
         assert stopped["state_id"] == lines(Path(stopped["run_folder"]) / "states.jsonl")[attempt - 2]["state_id"]

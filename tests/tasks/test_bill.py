@@ -17,7 +17,7 @@ RUN: dict[str, Any] = {
 ONCE = {**RUN, "redone": {"operations": 0, "tokens": 0, "by_kind": {}, "tokens_by_kind": {}}}
 STOPPED = {
     **RUN,
-    "stopped": "budget: budget.max_cost = 8: 6 used; cycle 3 may need 3 more, its end included",
+    "stopped": "budget.max_cost = 8: 6 used; cycle 3 may need 3 more, its end included",
     "budget": {"reached": "budget.max_cost", "left_out": ["cycle 3"], "go_on_with": 9.25},
 }
 

@@ -25,7 +25,7 @@ def test_what_was_billed_as_planned_is_said_to_be_and_what_was_not_is_named() ->
 
 
 def test_of_a_run_that_has_stopped_the_plan_is_said_to_be_of_the_whole() -> None:
-    stopped = {**summary(sample=6), "stopped": "budget: budget.max_operations = 7: …"}
+    stopped = {**summary(sample=6), "stopped": "budget.max_operations = 7: …"}
     assert str(planned_told(stopped)).startswith("for the whole run, typically 7 operations")
     assert "| planned, for the whole run, typically |" in planned_markdown(stopped)
 

@@ -20,7 +20,6 @@ from flows.durable.children import completed_children
 from flows.durable.outcome import ExportOutcome, Start
 from flows.early_end import NoAdapterError
 from tasks.lineage import told
-from tasks.stopped import BY_BUDGET
 from whitney.errors import WhitneyError
 from whitney.labels import FLOW_RUN, STOPPED_WITH_PIPELINE
 
@@ -49,7 +48,7 @@ async def stop_at_last_block(attempt: Attempt, ended: BaseException) -> Start:
             f"{reached}. No block is saved yet, so there is no adapter. Go on with a higher {reached.path}, to which "
             f"what was billed so far counts{await _billed(attempt)}{sooner if attempt.config.save_every > 1 else ''}"
         ) from ended
-    attempt.stopped = f"{BY_BUDGET}{reached}"
+    attempt.stopped = str(reached)
     get_run_logger().warning("stopped: %s", attempt.stopped)
     return attempt.chain[-1].end
 
