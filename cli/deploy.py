@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from cli.deploy_options import NO_OPTIONS, NO_WISHES, When, Wishes
 from cli.failures import UsageError
 from deployments.names import REAPER
+from tasks.userinfo import without_userinfo
 
 if TYPE_CHECKING:
     from deployments.prefect_file import Entry
@@ -67,7 +68,7 @@ def deploy(
 def _how_to_run(name: str, api_url: str) -> Iterator[str]:
     from prefect.settings import PREFECT_UI_URL
 
-    page = PREFECT_UI_URL.value() or api_url.removesuffix("/api")
+    page = without_userinfo(PREFECT_UI_URL.value() or api_url.removesuffix("/api"))
     yield f"To run one now, press Run at {page}/deployments; or, in a terminal,"
     if "PREFECT_API_URL" not in os.environ:
         yield f"  export PREFECT_API_URL={api_url}"

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from tasks.userinfo import told_without_userinfo
+
 USER_MISTAKE = 2
 INTERRUPTED = 130
 
@@ -28,7 +30,7 @@ class RunFailedError(CommandFailedError):
 
 
 def in_words(error: BaseException) -> str:
-    """What the error says; where it says nothing, what it is and what it came from."""
+    """What the error says, less a password in an address; where it says nothing, what it is and what it came from."""
     words: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(words) < LONGEST_CHAIN:
@@ -38,7 +40,7 @@ def in_words(error: BaseException) -> str:
             break
         words.append(type(cause).__name__)
         cause = cause.__cause__ or cause.__context__
-    return ", from ".join(words)
+    return told_without_userinfo(", from ".join(words))
 
 
 def is_user_mistake(error: BaseException) -> bool:

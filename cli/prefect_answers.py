@@ -10,7 +10,7 @@ from urllib.error import URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
-from cli.run_data import without_userinfo
+from tasks.userinfo import without_userinfo
 
 
 def home_of_server(api_url: str) -> Path | None:

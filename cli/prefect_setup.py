@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from tasks.prefect_server import SERVER_SETTINGS
+from tasks.userinfo import without_userinfo
 
 
 def configure(*, verbose: bool) -> None:
@@ -29,13 +30,17 @@ def configure(*, verbose: bool) -> None:
 
 
 def flow_run_page(flow_run_id: str | None) -> str | None:
-    """The address of a flow run in the Prefect UI; None when there is no lasting server to show it."""
+    """The address of a flow run in the Prefect UI; None when there is no lasting server to show it.
+
+    Without a password that may stand in the server's: a page is shown to everybody, and a browser asks for one.
+    """
     from prefect.settings import PREFECT_API_URL
     from prefect.utilities.urls import url_for
 
     if flow_run_id is None or not PREFECT_API_URL.value():
         return None
-    return url_for("flow-run", obj_id=flow_run_id)
+    page = url_for("flow-run", obj_id=flow_run_id)
+    return page and without_userinfo(page)
 
 
 def deliver(timeout_s: float) -> None:

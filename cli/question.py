@@ -23,6 +23,7 @@ from prefect.client.schemas.objects import StateType
 
 from cli.prefect_setup import flow_run_page
 from cli.terminal import Say
+from tasks.userinfo import without_userinfo
 
 LOOK_EVERY_S = 0.2
 PAUSING_S = 15.0
@@ -122,4 +123,4 @@ def _page(flow_run_id: UUID) -> str:
     with suppress(Exception):  # a setting of the user's that makes no address
         if page := flow_run_page(str(flow_run_id)):
             return page
-    return f"{(PREFECT_API_URL.value() or '').removesuffix('/api')}/runs/flow-run/{flow_run_id}"
+    return f"{without_userinfo(PREFECT_API_URL.value() or '').removesuffix('/api')}/runs/flow-run/{flow_run_id}"

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
-from urllib.parse import urlsplit, urlunsplit
 
 from filelock import Timeout
 from pydantic import TypeAdapter
@@ -26,6 +25,7 @@ from cli.failures import CommandFailedError
 from cli.run_files import read_json
 from tasks.run_folder import RunFolder
 from tasks.stopped import stopped_by_budget
+from tasks.userinfo import without_userinfo
 
 PROJECT_DATA = Path(".whitney")
 ENDPOINTS = "endpoints.json"
@@ -207,9 +207,3 @@ def lives(process_id: int) -> bool:
 
 def _absolute(path: Path | None) -> str | None:
     return None if path is None else str(path.resolve())
-
-
-def without_userinfo(url: str) -> str:
-    """A Prefect API may be named with a password in its URL."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

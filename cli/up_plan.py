@@ -11,10 +11,11 @@ from cli.failures import UsageError
 from cli.local_extra import require_local_extra
 from cli.prefect_answers import is_up
 from cli.prefect_server import STANDARD_PORT, free_port, project_server_environment
-from cli.run_data import PROJECT_DATA, without_userinfo
+from cli.run_data import PROJECT_DATA
 from cli.terminal import Say
 from cli.up_notice import RunningUp
 from cli.up_parts import Part, gateway_part, server_part, worker_part
+from tasks.userinfo import without_userinfo
 
 GATEWAY_PORT = 8471
 

@@ -20,6 +20,7 @@ from flows.stages.page import pipeline_markdown
 from flows.stages.summary import own_bill
 from tasks.report import Shown, artifact_key
 from tasks.stopped import stopped_by_budget
+from tasks.userinfo import without_userinfo
 
 LONGEST_REASON = 300
 
@@ -85,4 +86,5 @@ def _how(error: BaseException) -> str:
 
 
 def _page_of(flow_run_id: str) -> str | None:
-    return url_for("flow-run", obj_id=UUID(flow_run_id))
+    page = url_for("flow-run", obj_id=UUID(flow_run_id))
+    return page and without_userinfo(page)
