@@ -20,7 +20,6 @@ from cli.finding import Finding
 if TYPE_CHECKING:
     from whitney.settings import WhitneySettings
 
-ANSWERS_S = 5.0
 
 FREE_GB = 5
 """PyTorch and the demo's model, with room for saved states."""
@@ -95,7 +94,7 @@ def _whitney() -> list[Finding]:
 async def _capabilities(settings: WhitneySettings) -> str:
     from cli.greeting import greeting
 
-    rows = await greeting(settings, lambda line: print(line, file=sys.stderr), within_s=ANSWERS_S)
+    rows = await greeting(settings, lambda line: print(line, file=sys.stderr))
     return ", ".join(f"{row.provider}/{row.model}" for row in rows) or "nothing"
 
 

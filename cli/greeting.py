@@ -10,19 +10,19 @@ from whitney.errors import ApiError, ConnectionFailedError, UnauthorizedError
 from whitney.settings import WhitneySettings
 from whitney.types import CapabilityRow
 
-GREETING_S = 15.0
 LONG_S = 3.0
 """After so long somebody who waits wants to know for what."""
 
 
-async def greeting(settings: WhitneySettings, say: Say, *, within_s: float = GREETING_S) -> list[CapabilityRow]:
-    """What an endpoint serves; `say` hears of one that takes its time.
+async def greeting(settings: WhitneySettings, say: Say) -> list[CapabilityRow]:
+    """What an endpoint serves, if it says so within `settings.first_contact_s`; `say` hears of one that takes its time.
 
     Raises:
         ConfigurationError: it is no Whitney.
         ConnectionFailedError: it is silent, or too slow, or answers with errors.
         UnauthorizedError: it refuses the key.
     """
+    within_s = settings.first_contact_s
     impatient = settings.model_copy(update={"retry_deadline_s": within_s})
     waiting = asyncio.get_running_loop().call_later(LONG_S, say, f"Waiting for Whitney at {settings.base_url}")
     try:
@@ -32,7 +32,7 @@ async def greeting(settings: WhitneySettings, say: Say, *, within_s: float = GRE
     except TimeoutError as error:
         raise ConnectionFailedError(
             f"{settings.base_url} does not say within {within_s:g} s what it can do: is WHITNEY_BASE_URL right, and is "
-            "the server well?"
+            "the server well? One that wakes slowly is waited for with more seconds in WHITNEY_FIRST_CONTACT_S"
         ) from error
     except UnauthorizedError:
         raise

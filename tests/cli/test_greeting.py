@@ -22,7 +22,7 @@ WITHIN_S = 0.6
     ("says", "drips", "told"),
     [
         ("", False, "does not say within 0.6 s what it can do: is WHITNEY_BASE_URL right"),
-        (HEAD.format(200, "application/json", 10**6), True, "does not say within 0.6 s"),
+        (HEAD.format(200, "application/json", 10**6), True, "within 0.6 s .* more seconds in WHITNEY_FIRST_CONTACT_S$"),
         (HEAD.format(200, "text/html", len(PAGE)) + PAGE, False, "does not .*: is WHITNEY_BASE_URL right"),
         (HEAD.format(500, "application/json", 2) + "{}", False, "does not .*: is WHITNEY_BASE_URL right"),
     ],
@@ -43,10 +43,10 @@ async def test_a_server_that_is_no_whitney_or_is_not_well_is_told_in_a_sentence_
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        settings = WhitneySettings(base_url=address, api_key=SecretStr("secret"))
+        settings = WhitneySettings(base_url=address, api_key=SecretStr("secret"), first_contact_s=WITHIN_S)
         async with asyncio.timeout(10):
             with pytest.raises(WhitneyError, match=told) as caught:
-                await greeting(settings, print, within_s=WITHIN_S)
+                await greeting(settings, print)
         server.close()
         await asyncio.sleep(0.1)  # they notice that the client has hung up
     assert str(caught.value).startswith(address)
