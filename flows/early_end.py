@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import State
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.amounts import amount_told
+from flows.amounts import amount_told, enough_told
 from flows.config.budget import KINDS
 
 SKIPPED = "Skipped"
@@ -76,6 +76,10 @@ class BudgetReachedError(EarlyEnd):
     def told(self, amount: float) -> str:
         """An amount of what is limited, in words."""
         return amount_told(KINDS[self.field], amount, self._currency)
+
+    def told_enough(self, amount: float) -> str:
+        """The same, never rounded down: what a limit may be set to."""
+        return enough_told(KINDS[self.field], amount, self._currency)
 
     @property
     def state(self) -> State[None]:

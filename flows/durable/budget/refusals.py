@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from math import ceil
 
-from flows.amounts import amount_told
+from flows.amounts import amount_told, enough_told
 from flows.checks.prepared import Prepared
 from flows.config import ConfigError
 from flows.config.budget import KINDS, OF_THE_RUN
@@ -35,7 +35,7 @@ def require_sense(inputs: Prepared, *, goes_on: bool) -> None:
     for field, limit in config.budget.limits(OF_THE_RUN).items():
         needed, of_what = _least(inputs, KINDS[field], prices)
         if needed > limit * (1 + NOISE):
-            least = amount_told(KINDS[field], needed, currency)
+            least = enough_told(KINDS[field], needed, currency)
             raise ConfigError(
                 f"budget.{field} = {amount_told(KINDS[field], limit, currency)}: a run that leaves an adapter needs "
                 f"{least} at least ({of_what}). Set it to {least} or more{_or_less(inputs)}"
@@ -64,11 +64,12 @@ async def require_month(inputs: Prepared, client: WhitneyClient, flow_run_id: st
 
 
 def _of_the_month(month: Account, field: str, needed: float, of_what: str) -> str:
-    limit, used, whole = (month.in_words(field, one) for one in (month.limits[field], month.used(field), needed))
+    limit, used = (month.in_words(field, one) for one in (month.limits[field], month.used(field)))
+    least, raised = (enough_told(KINDS[field], one, month.currency) for one in (needed, month.used(field) + needed))
     return (
         f"budget.{field} = {limit}: the runs of project {month.config.project!r} have used {used} this month, and one "
-        f"more that leaves an adapter needs {whole} at least ({of_what}). Set it to "
-        f"{month.in_words(field, month.used(field) + needed)} or more, or wait for the next month"
+        f"more that leaves an adapter needs {least} at least ({of_what}). Set it to "
+        f"{raised} or more, or wait for the next month"
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from statistics import fmean
 
-from flows.amounts import whole
+from flows.amounts import rounded_up, whole
 from flows.checks.prepared import Prepared
 from flows.config.budget import KINDS
 from flows.counts.fitting import sent_in
@@ -23,8 +23,6 @@ from whitney.types import Usage
 
 NOT_PLANNED = ("sample", "logprobs", "forward")
 """Kinds that a cycle may ask for more often than is planned: what is drawn again, what a `build_loss` asks for."""
-
-CENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +81,12 @@ def enough_more(reached: BudgetReachedError, account: Account, rest: Rest) -> fl
     more = max(after, reached.used + reached.needed) - limit
     if more <= 0:  # of minutes: nobody knows how long the first block takes
         more = limit
-    return ceil(more * CENTS) / CENTS if kind == "cost" else whole(more)
+    return whole(more) if kind == "minutes" else rounded_up(kind, more)
 
 
 def enough(reached: BudgetReachedError, account: Account, rest: Rest) -> float:
     """The limit so raised: what brings a run to its end, as far as that can be told."""
-    return round(account.limits[reached.field] + enough_more(reached, account, rest), 6)
+    return round(account.limits[reached.field] + enough_more(reached, account, rest), 12)
 
 
 def tokens_of(parts: Sequence[Mapping[str, float]]) -> Tokens:

@@ -70,7 +70,7 @@ async def end_without_export(attempt: Attempt, ended: BaseException) -> NoReturn
     await suspend(attempt)
     raise NoAdapterError(
         f"{reached}. The last block is saved, and there is no adapter of it yet. Go on with {reached.path} = "
-        f"{reached.told(reached.used + reached.needed)} or more"
+        f"{reached.told_enough(reached.used + reached.needed)} or more"
     ) from ended
 
 
