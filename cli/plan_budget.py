@@ -1,39 +1,15 @@
-"""What a budget makes of a plan: refused as a run would be refused, warned of where a month has too little left."""
+"""What a project's month makes of a plan: a warning where it has too little left."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from flows.checks.prepared import Prepared
-from flows.config.budget import OF_THE_MONTH, OF_THE_RUN
-from flows.config.pipeline import PipelineConfig
+from flows.config.budget import OF_THE_MONTH
 from flows.durable.budget.account import Account
 from flows.durable.budget.month import spent_this_month
-from flows.durable.budget.refusals import require_sense
 from flows.load_config import AnyConfig
 from flows.plan.limits import limit_warning
 from flows.plan.plan import Plan
-from flows.stages.budget import PipelineBudget
-from flows.stages.checks import about
 from tasks.prices import prices_in
 from whitney.client import WhitneyClient
-from whitney.types import RunUsage
-
-
-async def require_sense_of_pipeline(config: PipelineConfig, prepared: Mapping[str, Prepared]) -> None:
-    """Refuse limits that leave nothing useful: a stage's own, and the pipeline's, of its first stage.
-
-    Raises:
-        ConfigError: names the limit, and the least that makes sense.
-        PriceError: the price file cannot be used.
-    """
-    for stage in config.stages:
-        with about(stage):
-            require_sense(prepared[stage.name], goes_on=False)
-    prices = prices_in(config.budget.prices)
-    account = Account("budget", "", config.budget, OF_THE_RUN, spent=RunUsage(), prices=prices)
-    first = config.stages[0]
-    await PipelineBudget(config, [account]).allows(first, prepared[first.name], done=0)
 
 
 async def month_warnings(config: AnyConfig, plan: Plan, client: WhitneyClient) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from algorithms import gpus
 from cli.endpoint import endpoint, greet_named
 from cli.failures import UsageError
-from cli.plan_budget import month_warnings, require_sense_of_pipeline
+from cli.plan_budget import month_warnings
 from cli.plan_options import Reckoning
 from cli.prefect_api import prefect_api
 from cli.served_for import served_for
@@ -28,6 +28,7 @@ from flows.plan.limits import budget_warnings
 from flows.plan.plan import Plan, Terms, plan_in_full
 from flows.plan.record import in_all
 from flows.stages.checks import prepare_stages
+from flows.stages.refusals import require_sense_of_pipeline
 from tasks.credentials import settings_for
 from tasks.prices import prices_in
 from whitney.client import WhitneyClient

@@ -12,6 +12,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from flows.config.pipeline import PipelineConfig
+from flows.durable.budget.month import open_month
 from flows.durable.earlier import take_over
 from flows.durable.stopwatch import Stopwatch
 from flows.durable.writable import writable
@@ -23,6 +24,8 @@ from flows.stages.handed_on import require_handed_on, require_recorded
 from flows.stages.leave import ask_leave
 from flows.stages.outcome import StageOutcome
 from flows.stages.record import record, require_same_stages, whole_fingerprint
+from flows.stages.refusals import require_sense_of_pipeline
+from flows.stages.stop import NAME
 from tasks.credentials import settings_for
 from tasks.events import emit
 from tasks.run_folder import RunFolder
@@ -62,6 +65,9 @@ async def begin_pipeline(config: PipelineConfig, recorded: Sequence[StageOutcome
         prepared = await prepare_stages(config, states.keys())
         goes_on = before.get("stages") == now["stages"]
         now["fingerprint"] = before["fingerprint"] if goes_on else whole_fingerprint(config, prepared)
+        if earlier is None:
+            month = await open_month(NAME, flow_run.id, config.budget, client)
+            await require_sense_of_pipeline(config, prepared, month)
         await ask_leave(config, prepared, now, goes_on=goes_on)
         # Only now: whoever was asked in this process is in another attempt than before.
         process = PipelineProcess(flow_run.id, flow_run.run_count, f"{flow_run.id}:{secrets.token_hex(4)}")

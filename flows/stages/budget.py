@@ -115,18 +115,13 @@ class PipelineBudget:
             NotAnsweredError, Pause: as `flows.person.ask_person`.
         """
         while True:
-            gate = Budget(self._accounts)
-            try:
-                for operations, tokens in await asyncio.to_thread(least_needs, prepared):
-                    gate.begin(f"stage {stage.name}", operations - Counter({EXPORT: 1}), tokens=[as_usage(tokens)])
-            except BudgetReachedError as limit:
-                reached = limit
-            else:
+            reached = await asyncio.to_thread(self._too_low, stage, prepared)
+            if reached is None:
                 return True
             if not done:
                 raise ConfigError(too_little(reached, prepared))
-            account, more = gate.account_of(reached), None
-            if gate.pauses:
+            account, more = Budget(self._accounts).account_of(reached), None
+            if self._config.budget.on_exceed == "pause":
                 more = await self._ask(reached, account, prepared, done)
             if more is None:
                 rest = await asyncio.to_thread(self._rest_from, prepared)
@@ -134,6 +129,18 @@ class PipelineBudget:
                 return False
             await keep_answer(account, reached.field, more)
             account.raise_limit(reached.field, more)
+
+    def _too_low(self, stage: StageConfig, prepared: Prepared) -> BudgetReachedError | None:
+        """A limit that leaves a stage no adapter, with the most that it needs of it; None where there is none."""
+        found: list[BudgetReachedError] = []
+        for operations, tokens in least_needs(prepared):
+            gate = Budget(self._accounts)
+            try:
+                gate.begin(f"stage {stage.name}", operations - Counter({EXPORT: 1}), tokens=[as_usage(tokens)])
+            except BudgetReachedError as reached:
+                found.append(reached)
+        # What is measured before needs less than the first block with it: whoever raises by that is refused again.
+        return max((one for one in found if one.path == found[-1].path), key=lambda one: one.needed, default=None)
 
     async def _ask(self, reached: BudgetReachedError, account: Account, prepared: Prepared, done: int) -> float | None:
         rest = await asyncio.to_thread(self._rest_from, prepared)

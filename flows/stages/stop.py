@@ -51,10 +51,10 @@ def stop_within(summary: Mapping[str, Any]) -> Stop | None:
 
 def too_little(reached: BudgetReachedError, first: Prepared) -> str:
     """Why a pipeline is refused whose limit does not suffice for its first stage, and what to do."""
-    limit, used, needed = (reached.told(one) for one in (reached.limit, reached.used, reached.needed))
-    raised = "raise it, or wait for the next month" if reached.field in OF_THE_MONTH else "raise it"
+    later = ", or wait for the next month" if reached.field in OF_THE_MONTH else ""
     sooner = ", or lower the stage's save_every" if first.config.save_every > 1 else ""
     return (
-        f"budget.{reached.field} = {limit}: {used} used, and the first stage needs {needed} more to leave an "
-        f"adapter; {raised}{sooner}"
+        f"budget.{reached.field} = {reached.told(reached.limit)}: {reached.told(reached.used)} used, and the first "
+        f"stage needs {reached.told_enough(reached.needed)} more to leave an adapter. Set it to "
+        f"{reached.told_enough(reached.used + reached.needed)} or more{later}{sooner}"
     )

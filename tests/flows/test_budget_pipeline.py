@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from flow_probes import descendants, first_attempt, ledger, page_of, retry
+from flow_probes import all_sessions, descendants, first_attempt, ledger, page_of, retry
 from prefect.client.orchestration import get_client
 from served import until
 from test_budget_pause import answer, asked
@@ -20,6 +20,7 @@ from tiny_pipelines import pipeline_config
 
 import flows
 import flows.person
+from flows.config import ConfigError
 from flows.durable import stopwatch
 from gateway.launch import GatewayProcess
 from tasks.events import Event, listening
@@ -95,6 +96,37 @@ async def test_each_raise_of_a_pipelines_limit_brings_it_further_and_the_end_is_
     assert (summary["stopped"], summary["open_sessions"]) == (None, 0)
     assert [(stage["stage"], stage["cycles"]) for stage in summary["stages"]] == [("sft", 1), ("rl", 2)]
     assert summary["adapter_sha256"] == never["adapter_sha256"]
+
+
+MEASURED = {"algorithm": "grpo", "config": {**RL["config"], "evaluation": {"max_prompts": 2, "samples": 2}}}  # type: ignore[dict-item]
+LEAST = 2 + OF_A_BLOCK + 1
+"""2 sample, of the snapshot that the first block draws from; the block; the export."""
+
+
+@pytest.mark.parametrize("field", ["max_operations", "max_operations_per_month"])
+@pytest.mark.parametrize("limit", [3, LEAST - 1])
+async def test_a_limit_that_leaves_no_adapter_of_the_first_stage_is_refused_with_the_least_that_does(
+    local: GatewayProcess, tmp_path: Path, limit: int, field: str
+) -> None:
+    budget = {field: limit, "project": f"project-{uuid4().hex[:8]}"}
+    before = await all_sessions()
+    with pytest.raises(ConfigError) as refused:
+        await flows.pipeline(pipeline_config(tmp_path, MEASURED, shared={"save_every": 1}, name="r", budget=budget))
+    assert str(refused.value).startswith(
+        f"budget.{field} = {limit}: 0 used, and the first stage needs {LEAST} more to leave an adapter. Set it to "
+        f"{LEAST} or more"
+    )
+    assert not (tmp_path / "r").exists()
+    assert await all_sessions() == before
+
+
+async def test_a_later_stages_own_limit_that_leaves_no_adapter_is_refused_before_the_first_stage_is_paid_for(
+    local: GatewayProcess, tmp_path: Path
+) -> None:
+    limited = {**RL, "config": {**RL["config"], "budget": {"max_operations": 2}}}  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match=r"stage 'rl': budget\.max_operations = 2: "):
+        await flows.pipeline(pipeline_config(tmp_path, SFT, limited, shared=SHARED, name="r"))
+    assert not (tmp_path / "r").exists()
 
 
 async def test_a_stages_own_limit_ends_the_stage_and_the_pipeline_goes_on_from_there(
