@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.amounts import amount_told
+from flows.amounts import amount_told, enough_told
 from flows.config import BudgetConfig
 from flows.config.budget import OF_THE_MONTH, OF_THE_RUN
 from flows.durable.budget import gate as budget_module
 from flows.durable.budget.account import Account
 from flows.durable.budget.gate import Budget
 from flows.durable.budget.most_usage import most_usage
+from flows.durable.budget.rest import Rest, enough
 from flows.early_end import BudgetReachedError
 from tasks.prices import Prices
 from whitney.types import Operation, RunUsage, Usage
@@ -230,3 +232,25 @@ def test_the_table_that_the_documentation_shows_is_taken() -> None:
 )
 def test_amounts_are_told_as_people_read_them(kind: str, amount: float, told: str) -> None:
     assert amount_told(kind, amount, "€") == told
+
+
+@pytest.mark.parametrize(
+    ("kind", "amount", "told"),
+    [
+        ("cost", 0.014201, "0.0143 €"),
+        ("cost", 0.1 + 0.2, "0.30 €"),
+        ("cost", 1234.561, "1,234.57 €"),
+        ("cost", 9.29833428e-08, "0.000000093 €"),
+        ("tokens", 50149.5, "50,150"),
+    ],
+)
+def test_what_a_limit_may_be_set_to_is_never_rounded_down(kind: str, amount: float, told: str) -> None:
+    assert enough_told(kind, amount, "€") == told
+
+
+def test_more_money_is_offered_in_digits_that_tell_and_not_by_the_cent() -> None:
+    prices = Prices.model_validate({"operations": {"sample": 0.001}})
+    config = BudgetConfig(prices=Path("prices.toml"), max_cost=0.004)
+    account = Account("budget", "", config, OF_THE_RUN, spent=RunUsage(operations={"sample": 4}), prices=prices)
+    reached = BudgetReachedError("budget.max_cost", limit=0.004, used=0.004, needed=0.001, what="cycle 2")
+    assert enough(reached, account, Rest(Counter({"sample": 5}))) == 0.009

@@ -97,7 +97,7 @@ async def test_with_a_yes_the_stopped_block_begins_anew_and_the_run_ends_as_one_
         await answer(block, go_on=True)
         summary = await training
     assert "**budget.max_tokens is reached.**" in question
-    assert "1 of 2 cycles are trained and saved" in question
+    assert "1 of 2 cycles is trained and saved" in question
     assert [event.kind for event in heard].count("paused") == 1, "what is offered suffices"
     assert (summary["stopped"], summary["cycles"], summary["open_sessions"]) == (None, 2, 0)
     used = summary["budget"]["used"]

@@ -32,11 +32,11 @@ def question_about(reached: BudgetReachedError, account: Account, rest: Rest, *,
         of: how many there are: "4 cycles".
     """
     more, limit = enough_more(reached, account, rest), account.limits[reached.field]
-    saved = f"{done} of {of} are trained and saved" if done else "nothing is saved yet"
+    saved = f"{done} of {of} {'is' if done == 1 else 'are'} trained and saved" if done else "nothing is saved yet"
     text = (
         f"**{reached.path} is reached.** No session is open, nothing is billed while you think.\n\n- {reached}\n"
         f"- {saved}\n- about {reached.told(more)} more than {reached.told(limit)} would bring it to its end, as far as "
-        "that can be told: `more` below\n"
+        "that can be told: a yes raises it by that; in the Prefect UI, `more` takes another number\n"
     )
     return Asked(reached.path, limit, float(more), account.config.timeout_s, text)
 
