@@ -22,7 +22,7 @@ from flows.checks.drift import Change
 from flows.config.budget import OF_THE_RUN
 from flows.load_config import AnyConfig, load_config, parse_config, with_overrides
 from tasks.run_folder import RunFolder
-from tasks.stopped import stopped_by_budget, used_up
+from tasks.stopped import digits, stopped_by_budget, used_up
 
 C = TypeVar("C", bound=AnyConfig)
 
@@ -131,9 +131,25 @@ class EarlierRun(ABC, Generic[C]):
         Raises:
             UsageError: names it, and what is used.
         """
-        limits = self.asked.budget.limits(OF_THE_RUN)
-        if told := used_up(self.summary, {f"budget.{field}": limit for field, limit in limits.items()}):
+        if told := used_up(self.summary, self._limits()):
             raise UsageError(told)
+
+    def likely_too_little(self) -> str | None:
+        """That the limit which has stopped it will likely do so again, in a sentence; None where nothing says so."""
+        reached = stopped_by_budget(self.summary)
+        if self.summary is None or reached is None:
+            return None
+        limit, enough = self._limits().get(reached), self.summary["budget"].get("go_on_with")
+        if limit is None or enough is None or limit >= enough:
+            return None
+        return (
+            f"{reached} = {digits(limit)} will likely stop it again before its end, perhaps before its next block; "
+            f"{digits(enough)} would likely bring it there"
+        )
+
+    def _limits(self) -> dict[str, float]:
+        """Those that are asked for, by their paths."""
+        return {f"budget.{field}": limit for field, limit in self.asked.budget.limits(OF_THE_RUN).items()}
 
     def require_resumable(self, *, embedded: bool | None) -> None:
         """Make sure that nothing else is at work on it, and that its paths mean what they meant.

@@ -15,7 +15,8 @@ from cli.earlier_run import WRITTEN_AGAIN, EarlierRun
 from cli.endpoint_again import endpoint_again
 from cli.failures import UsageError, interruptible
 from cli.find_run import find_run
-from cli.flow_run_again import awaiting_retry, left_to_worker
+from cli.flow_run_again import awaiting_retry
+from cli.left_to_worker import left_to_worker, taken_back
 from cli.prefect_api import known_prefect, prefect_api
 from cli.run_data import Endpoints, PrefectAt, WhitneyAt
 from cli.summary import show_summary, summary_lines
@@ -50,13 +51,17 @@ def resume(
     with _summary_as_it_was_left(earlier):
         if earlier.summary is not None and earlier.is_over:
             earlier.require_as_it_is()
-            for line in (_why_over(earlier), *summary_lines(earlier.summary)):
+            by_name = path is not None or any(override.startswith("budget.") for override in overrides)
+            back = taken_back(earlier, by_name=by_name) if stopped_by_budget(earlier.summary) else None
+            for line in (*([back] if back else []), _why_over(earlier), *summary_lines(earlier.summary)):
                 sayer(console)(line)
             return
         earlier.require_budget()
     earlier.require_allowed(allow_drift=allow_drift)
     earlier.require_resumable(embedded=embedded)
     earlier.check_inputs()
+    if caution := earlier.likely_too_little():
+        sayer(console)(caution)
     with interruptible(), _drift_allowed() if allow_drift else nullcontext():
         summary = _retry(earlier, console, allow_drift=allow_drift)
     if summary is not None:

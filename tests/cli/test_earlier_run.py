@@ -6,22 +6,16 @@ import json
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import pytest
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import State
-from prefect.states import Completed, Failed, Running, Suspended
+from earlier_folders import FLOW_RUN_ID, refused, run_folder
 
 from cli.app import run_command
 from cli.run_data import Endpoints, PrefectAt, run_data
 from cli.training import name_is_taken
-from flows.config import SftConfig
 from gateway.launch import GatewayProcess
 from tasks.run_folder import RunFolder
 
-FLOW_RUN_ID = "6f1c2a9e-0000-4000-8000-000000000000"
 STATE = {"block": 0, "cycle": 0, "state_id": "st_nowhere"}
 
 
@@ -31,26 +25,6 @@ pytestmark = pytest.mark.usefixtures("loggers_as_they_were")
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def run_folder(
-    *, flow_run_id: str = FLOW_RUN_ID, states: tuple[dict[str, Any], ...] = (), **endpoints: str | None
-) -> Path:
-    """A folder as a run of three cycles leaves it."""
-    folder = Path("runs/r")
-    folder.mkdir(parents=True)
-    config = SftConfig(name="r", cycles=3, model={"name": "tiny"}, data={"source": "addition-1digit"})
-    record = {"algorithm": "sft", "config": config.model_dump(mode="json"), "flow_run_id": flow_run_id}
-    (folder / "config.json").write_text(json.dumps(record))
-    (folder / "states.jsonl").write_text("".join(json.dumps(row) + "\n" for row in states))
-    known = {"prefect_api_url": None, "prefect_home": None, "whitney_base_url": None, "gateway_data_dir": None}
-    Endpoints(**{**known, "directory": str(Path.cwd()), **endpoints}).record(folder)
-    return folder
-
-
-def refused(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert run_command(["run", "--resume", *arguments]) == 2
-    return capsys.readouterr().err
 
 
 def test_a_run_that_is_not_there_is_told_with_the_places_it_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,39 +203,6 @@ def test_an_endpoint_that_has_not_got_the_runs_state_is_refused_with_the_one_to_
     told = refused("r", capsys=capsys)
     assert "has no state st_nowhere, which cycle 1 of this run ended in" in told
     assert "trained at, http://127.0.0.1:9, by WHITNEY_BASE_URL" in told
-
-
-@pytest.mark.parametrize(
-    ("state", "status", "told"),
-    [
-        (Completed(), 0, "runs/r is a deployment's run. Scheduled: a worker goes on with it, nothing runs here"),
-        (Failed(), 0, "Scheduled: a worker goes on with it"),
-        (Suspended(), 2, "runs/r waits for a person's answer: Resume on http"),
-        (Running(), 2, "runs/r has not ended, its flow run is Running: wait for it, or Cancel it on http"),
-    ],
-    ids=lambda value: value.name if isinstance(value, State) else "",
-)
-@pytest.mark.usefixtures("prefect_server")
-def test_a_run_of_a_deployment_is_scheduled_for_its_worker_with_what_is_asked_for(
-    state: State[Any], status: int, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with get_client(sync_client=True) as api:
-        deployment_id = api.create_deployment(api.create_flow_from_name("sft"), f"resume-{uuid4().hex}")
-        flow_run_id = api.create_flow_run_from_deployment(deployment_id, parameters={"config": {}}).id
-        api.set_flow_run_state(flow_run_id, state, force=True)
-        (run_folder(flow_run_id=str(flow_run_id)) / "endpoints.json").unlink()
-        assert run_command(["run", "--resume", "r", "--set", "budget.max_operations=800"]) == status
-        said = capsys.readouterr()
-        assert told in said.out + said.err
-        flow_run = api.read_flow_run(flow_run_id)
-    assert flow_run.state is not None
-    if status:
-        assert (flow_run.state.name, flow_run.parameters) == (state.name, {"config": {}})
-        return
-    assert flow_run.state.name == "AwaitingRetry"
-    assert flow_run.parameters["config"]["budget"]["max_operations"] == 800
-    assert f"/runs/flow-run/{flow_run_id}" in said.out
-    assert "Billed" not in said.out
 
 
 def test_a_run_that_was_begun_elsewhere_wants_to_know_the_prefect_server(capsys: pytest.CaptureFixture[str]) -> None:
