@@ -49,8 +49,7 @@ def _on_a_line(text: str) -> str:
 
 
 def _gold(gold: Gold) -> str:
-    mean = "none has a reward" if gold.mean is None else f"mean reward {gold.mean:.3g}"
-    said = f"The data's own answers, scored: {gold.answers}, {mean}"
-    if not gold.unscored:
-        return said
-    return f"{said}; {gold.unscored} without a reward, that of example {gold.example} for one: {gold.why}"
+    """Why some have no reward is a warning, above."""
+    scored = gold.answers - gold.unscored
+    told = f"{scored:,} of {gold.answers:,} scored" if gold.unscored else f"{scored:,} scored"
+    return f"The data's own answers: {told}" + ("" if gold.mean is None else f", mean reward {gold.mean:.3g}")

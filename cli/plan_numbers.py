@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from algorithms.spans import Span, Spans, added
 from flows.plan.bill import Bill
 from flows.plan.plan import Plan
+from tasks.money import money
 
 IN_A_RUN = (
     "save_weights_for_sampler",
@@ -25,6 +26,8 @@ COST_OF = {"operations": "cost of operations", "tokens": "cost of tokens", "gpu_
 ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 NOISE = 1e-6
+NEXT_TO_NOTHING = 0.0001
+"""Money below which the digits would be many and tell nobody anything."""
 Told = Callable[[float], str]
 
 
@@ -41,6 +44,7 @@ class Row:
         total: whether it is the sum of its group.
         rhythm: in words, where it does not come in every cycle: "every 6th".
         lasts: whether it is held and not used up, so that cycles do not add up.
+        beside_a_rhythm: whether it is the sum of rows one of which has a rhythm in place of a number.
     """
 
     group: str
@@ -51,6 +55,7 @@ class Row:
     total: bool = False
     rhythm: str | None = None
     lasts: bool = False
+    beside_a_rhythm: bool = False
 
     def once(self, cycles: int) -> str:
         """What of a typical run is beside its cycles, in words; nothing where that is nothing, or not known."""
@@ -60,7 +65,9 @@ class Row:
         return self.told(beside) if beside > NOISE * self.whole.typical else ""
 
     def in_cycle(self) -> str:
-        """What the mean cycle has, in words."""
+        """What the mean cycle has, in words; of a sum nothing where what stands above it does not add up to it."""
+        if self.beside_a_rhythm:
+            return ""
         return self.rhythm or ("" if self.mean is None else self.told(self.mean.typical))
 
 
@@ -81,7 +88,8 @@ def rows(plan: Plan) -> list[Row]:
 def _counted(group: str, whole: Spans, mean: Mapping[str, Span], seldom: Mapping[str, str]) -> Iterator[Row]:
     for name, span in whole.items():
         yield Row(group, name, amount, span, mean.get(name), rhythm=seldom.get(name))
-    yield Row(group, f"all {group}", amount, added(whole.values()), added(mean.values()), total=True)
+    whole_sum, mean_sum = added(whole.values()), added(mean.values())
+    yield Row(group, f"all {group}", amount, whole_sum, mean_sum, total=True, beside_a_rhythm=bool(seldom))
 
 
 def _computed(plan: Plan, mean: Bill | None) -> Iterator[Row]:
@@ -148,5 +156,5 @@ def seconds_told(value: float) -> str:
 
 
 def money_told(value: float) -> str:
-    """An amount of money, in cents."""
-    return f"{value:,.2f}" if value >= 0.01 or value == 0 else "< 0.01"
+    """An amount of money; of next to nothing only that it is."""
+    return money(value) if value >= NEXT_TO_NOTHING or value == 0 else f"< {NEXT_TO_NOTHING}"

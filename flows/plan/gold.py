@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -27,7 +27,7 @@ class Gold:
     """The data's own answers, scored as if the model had given them.
 
     Args:
-        answers: how many were scored.
+        answers: how many were tried.
         mean: reward of those that have one; null where none has.
         unscored: those that have none.
         example: the first of these, by its id; null where all have one.
@@ -41,14 +41,18 @@ class Gold:
     why: str
 
     @property
-    def warning(self) -> str | None:
+    def warnings(self) -> Iterator[str]:
         """What to say where the rewards and the data do not go together."""
         if self.mean == 0:
-            return (
+            yield (
                 "The rewards give the data's own answers 0, so nothing can be learnt from them: either the answers are "
                 "wrong, or the rewards ask for what a right answer does not have."
             )
-        return None
+        if self.unscored:
+            yield (
+                f"{self.unscored} of {self.answers} of the data's own answers have no reward, that of example "
+                f"{self.example} for one: {self.why}."
+            )
 
 
 async def gold(prepared: Prepared, keys: Sequence[SecretStr] = ()) -> Gold | None:

@@ -49,8 +49,7 @@ async def plan_in_full(prepared: Prepared, terms: Terms = NOTHING_GIVEN, keys: S
     `keys` are taken out of what a reward function says.
     """
     plan, scored = await plan_of_run(prepared, terms), await gold(prepared, keys)
-    warning = scored.warning if scored else None
-    warnings = [*([warning] if warning else []), *plan.warnings]
+    warnings = [*(scored.warnings if scored else []), *plan.warnings]
     return replace(plan, samples=samples(prepared), gold=scored, warnings=warnings)
 
 

@@ -179,7 +179,10 @@ def test_what_speaks_against_a_run_is_a_warning(planned: Planned, capsys: pytest
         "34 the most."
     ]
     assert run_command(["plan", *own, "--set", "evaluation.enabled=false"]) == 0
-    assert "without a reward, that of example row-1 for one: number: " in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    unscored = "Warning: 1 of 6 of the data's own answers have no reward, that of example row-1 for one: number: "
+    assert shown.index(unscored) < shown.index(" cycles "), "above the table"
+    assert "The data's own answers: 5 of 6 scored, mean reward 1" in shown
 
 
 OF_MONEY = ["--set", "budget.max_cost=0.005", "--set", "budget.prices=unfilled.toml"]
