@@ -3,7 +3,7 @@
     R(C) = R0 + (A − R0) / (1 + (Cmid / C)^B)
 
 R0 is the reward before training, A the ceiling, B how steep the middle is, Cmid the compute at which half of the way is
-gone. C may be in any unit of compute, the same as Cmid's. `forecast` fits the four to a run's own curve.
+done. C may be in any unit of compute, the same as Cmid's. `forecast` fits the four to a run's own curve.
 """
 
 from __future__ import annotations

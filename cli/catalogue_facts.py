@@ -27,7 +27,7 @@ def facts(row: Algorithm) -> dict[str, str]:
         "full name": profile.full_name if row.profile else row.title,
         "paper": profile.paper if row.profile else row.paper,
         **shared_facts(profile),
-        "notes": profile.notes if row.profile else f"Of {profile.name}: {profile.notes}",
+        "tinker-nomics notes": profile.notes if row.profile else f"Of {profile.name}: {profile.notes}",
         "curve": curve_told(row),
         "references": "\n".join(str(references()[key]) for key in profile.references if row.profile) or NOTHING,
     }

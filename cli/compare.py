@@ -28,9 +28,10 @@ def show(comparison: Comparison, *, as_json: bool, svg: Path | None) -> None:
         print(json.dumps(comparison.as_json(), indent=2, ensure_ascii=False))
         return
     _print_tables(comparison)
+    print("Memory, K, G and notes are tinker-nomics's claims; we have not measured them.")
     if comparison.curves:
         print(f"Curves: the share of problems solved, 0 to 1: {SETTING}.")
-        print("It ends at A, half of the way is gone at Cmid, and B is how steep that is.")
+        print("It ends at A, is half of the way there at Cmid, and B is how steep that is.")
         print(f"Where it starts, {comparison.start:g}, is not published: --start.")
         print("Other models and data have other curves: a run's own is in its report.")
         print(f"1 GB200 hour (h) is taken for {H100_HOURS_PER_GB200_HOUR} H100 hours.")

@@ -40,9 +40,9 @@ whitney algorithms --compare grpo cispo --target 0.45 --svg curves.svg
 
 CURVES = """\
 R(C) = R0 + (A − R0) / (1 + (Cmid / C)^B): the share solved after compute C, from R0 before training towards the
-ceiling A; at Cmid half of the way is gone, and B is how steep that is (ScaleRL, arXiv 2510.13786). Below, R0 is taken
-as {start}, which was not published; a GB200 hour counts as {h100} H100 hours. A variant has no curve of its family's:
-it was not measured."""
+ceiling A; at Cmid it is half of the way there, and B is how steeply it rises (ScaleRL, arXiv 2510.13786). Below, R0 is
+taken as {start}, which was not published; a GB200 hour counts as {h100} H100 hours. A variant has no curve of its
+family's: it was not measured."""
 
 FLOPS = """\
 P parameters that a token meets (of a mixture of experts: those active), R the LoRA rank, D the model's width. An
@@ -59,8 +59,8 @@ weights, 2P, which the adapters' gradients must go through. Plans take 4P + 6P·
 MEMORY = """\
 The three numbers that tinker-nomics gives for PPO beside GRPO do not agree: its notes say "~50% memory savings over
 PPO" and "4-8x more VRAM than GRPO+LoRA", its formulas come to {as_given:.1f} times, since they set PPO of all
-parameters against GRPO with LoRA. Plans use none. Here every algorithm trains adapters, `ppo_critic` too: its
-critic is a second adapter on the same base. So is a reference, or a self-teacher: the base without the adapter, or
+parameters against GRPO with LoRA. Plans use none of the three. Here every algorithm trains adapters, `ppo_critic` too:
+its critic is a second adapter on the same base. So is a reference, or a self-teacher: the base without the adapter, or
 with another one, and no weights of its own. That leaves 2·P_total once, and for `ppo_critic` {ours:.2f} times what
 `grpo` takes before keys, values and activations. A teacher of another model comes with 2 bytes a parameter.
 
@@ -79,9 +79,9 @@ keys.
 
 `[stop] min_gain_per_1000_operations` ends a run once as much compute again would gain less mean reward than that per
 1,000 billed operations; `min_gain_per_cost` the same per unit of money, by the file `budget.prices`. It is the upper
-end of the interval that must be too little: what is flat may be a plateau or a foot, and a run that has only begun to
-learn is not to be ended by a guess. The verdict is made of the metrics alone, and of the prices, so a Retry comes to
-the same."""
+end of the interval that must be too little: a flat curve may be near its ceiling, or may not have begun to rise, and no
+run that has only begun to learn is to be ended by a guess. The verdict is made of the metrics alone, and of the prices,
+so a Retry comes to the same."""
 
 
 def section(name: str) -> list[str]:
@@ -125,8 +125,8 @@ def _catalogue() -> Iterator[str]:
     yield ""
     yield from (f"- **{name}**: {row.notes}" for name, row in profiles().items())
     yield ""
-    without = ", ".join(row.name for row in ALGORITHMS.values() if profile_of(row) is None)
-    yield f"No row: {without}. K: optimizer steps on a batch; G: completions of a prompt."
+    without = " and ".join(row.name for row in ALGORITHMS.values() if profile_of(row) is None)
+    yield f"tinker-nomics has no row for {without}. K: optimizer steps on a batch; G: completions of a prompt."
 
 
 def _curves() -> Iterator[str]:

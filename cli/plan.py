@@ -33,7 +33,7 @@ def plan(
     Everything that a run checks before its session is checked, against the live endpoint: what it serves, the losses
     its provider has, the weights to start from, whether the budget leaves anything useful. Data order is seeded, so
     prompts are counted exactly. How long completions will be is not known: at least one token, at most
-    sampling.max_tokens; what is typical is assumed, and said in the second line.
+    sampling.max_tokens; what is typical is assumed, and said above the table.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
         (Hardware(gpu("l4")), False, "It does not fit: it takes 30 GB of the 24 GB of 1 × l4, ", False),
         (Hardware(gpu("l4"), 2), False, "On a GPU it takes 30 GB of the 48 GB of 2 × l4, ", True),
         (Hardware(gpu("l4")), True, "It does not fit: it would take 30 GB of the 24 GB of 1 × l4, ", True),
-        (None, False, "On a GPU it takes 30 GB: the smallest that holds it is the a100-40gb.", True),
+        (None, False, "On a GPU it takes 30 GB: the smallest that holds it is the a100-40gb, ", True),
     ],
     ids=["too small", "two of them", "works here", "none named"],
 )
@@ -37,6 +37,7 @@ def test_a_plan_says_whether_a_gpu_holds_its_models(
 ) -> None:
     found = fit(Memory(weights=16e9, kv_cache=14e9), hardware, here=here)
     assert found.told.startswith(said)
+    assert found.told.endswith(" and 500 MB for each adapter, tinker-nomics's round figure.")
     assert found.fits == fits, "what does not fit is a warning, where it is to run there"
 
 
@@ -83,7 +84,7 @@ def test_what_is_shown_fits_the_terminal(
     unbroken = text.replace(" ", "")
     assert "whatis6+5?<|im_end|>↵<|im_start|>a↵⟦1·1·<|im_end|>⟧" in unbroken, "the answer, and what of it is trained"
     assert "↵<|im_start|>a↵⟦4×upto6tokens⟧" in unbroken
-    assert "The data's own answers, scored: 59, mean reward 1" in text
+    assert "The data's own answers: 59 scored, mean reward 1" in text
     assert "Typically 1.2 groups a cycle are drawn again" in text
     assert "Only 1 has: batch_size" in text
     for name in (
@@ -123,6 +124,8 @@ def test_a_block_of_several_cycles_is_saved_in_a_rhythm_and_the_operations_stand
     assert run_command(["plan", "grpo.toml", "--set", "save_every=3", "--set", "kl.coef=0.1"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"save_state +every 3rd +2 +2 +2 *\n", shown)
+    once = r"all operations +11 +53 +65 +65 *\n"
+    assert re.search(once, shown), "no sum of a cycle beside what no cycle has as a number"
     names = ("save_weights_for_sampler", "sample", "logprobs", "forward_backward", "optim_step", "save_state")
     places = [shown.index(f"\n {name} ") for name in (*names, "export_lora", "all operations", "prefill")]
     assert places == sorted(places)
