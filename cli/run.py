@@ -48,7 +48,8 @@ def run(
     name
         Name of the run and its folder.
     allow_drift
-        With --resume: go on although configuration, data, template or model are not what the run began with.
+        With --resume: go on although configuration, data, template or model are not what the run began with. Not of a
+        deployment's run.
     embedded
         Always, or never, start a gateway for this run.
     verbose
