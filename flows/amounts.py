@@ -40,7 +40,7 @@ def rounded_up(kind: str, amount: float) -> float:
     """
     if kind == "cost" and amount > 0:
         places = 2 if amount >= 1 else 2 - floor(log10(amount))
-        return round(ceil(amount * 10**places - NOISE) / 10**places, places)
+        return round(ceil(amount * 10.0**places - NOISE) / 10.0**places, places)
     return whole(amount) if kind in ("operations", "tokens") else amount
 
 
