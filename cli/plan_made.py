@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from algorithms import gpus
 from cli.endpoint import endpoint, greet_named
 from cli.failures import UsageError
-from cli.plan_budget import month_warnings
+from cli.plan_budget import month_warnings, require_budget
 from cli.plan_options import Reckoning
 from cli.prefect_api import prefect_api
 from cli.served_for import served_for
@@ -21,14 +21,12 @@ from flows.checks.prepare import prepare
 from flows.checks.prepared import Prepared
 from flows.config.pipeline import PipelineConfig
 from flows.counts.lengths import Typical
-from flows.durable.budget.refusals import require_sense
 from flows.load_config import AnyConfig
 from flows.plan.earlier import as_in_an_earlier_run
 from flows.plan.limits import budget_warnings
 from flows.plan.plan import Plan, Terms, plan_in_full
 from flows.plan.record import in_all
 from flows.stages.checks import prepare_stages
-from flows.stages.refusals import require_sense_of_pipeline
 from tasks.credentials import settings_for
 from tasks.prices import prices_in
 from whitney.client import WhitneyClient
@@ -80,12 +78,11 @@ async def plan_of(algorithm: str, config: AnyConfig, terms: Terms) -> Plan:
     async with WhitneyClient(settings) as client:
         if isinstance(config, PipelineConfig):
             prepared = await prepare_stages(config, skipped=())
-            await require_sense_of_pipeline(config, prepared)
         else:
             own, found = await prepare(algorithm, config)
             await own.aclose()
-            require_sense(found, goes_on=False)
             prepared = {algorithm: found}
+        await require_budget(config, prepared, client)
         plans = {name: await _plan_of_run(one, terms, client, settings.api_key) for name, one in prepared.items()}
         if not isinstance(config, PipelineConfig):
             return plans[algorithm]

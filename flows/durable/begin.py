@@ -52,7 +52,7 @@ async def begin_attempt(algorithm: str, config: FlowConfig) -> Attempt:
         slots = Slots(config.session_limit, planned_sessions(config), flow_run_id=flow_run.id)
         await slots.require()
         require_sense(inputs, goes_on=goes_on)
-        await require_month(inputs, client, flow_run.id, goes_on=goes_on)
+        await require_month(inputs, client, goes_on=goes_on)
         if flow_run.parent_flow_run_id is None:
             await approve(inputs)
         may_ask = await read_answer(flow_run.id, config.budget) if goes_on else True

@@ -205,6 +205,15 @@ OF_A_MONTH = [f"--set=budget.{one}" for one in ("max_cost_per_month=5", "project
             ["grpo.toml", *OF_MONEY],
             "budget.max_cost = 0.005: no price of operations, tokens or gpu.per_hour in unfilled.toml is above 0",
         ),
+        (
+            ["grpo.toml", "--set=budget.project=p", "--set=budget.max_operations_per_month=3"],
+            "budget.max_operations_per_month = 3: the runs of project 'p' have used 0 this month, and one more that "
+            "leaves an adapter needs 11 at least (",
+        ),
+        (
+            ["pipeline.toml", "--set=budget.project=p", "--set=budget.max_operations_per_month=3"],
+            "budget.max_operations_per_month = 3: 0 used, and the first stage needs ",
+        ),
         (["pipeline.toml", *OF_MONEY], "budget.max_cost = 0.005: no price of "),
         (
             ["grpo.toml", *OF_A_MONTH],

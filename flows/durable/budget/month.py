@@ -57,20 +57,33 @@ class Month(Account):
 
 
 async def open_month(name: str, flow_run_id: str, config: BudgetConfig, client: WhitneyClient) -> Month | None:
-    """The account of the project's month; None where no limit is set.
+    """The account of the project's month, with what a person has raised it by; None where no limit is set.
 
     Raises:
-        ConfigError: as `spent_this_month`.
+        ConfigError, WhitneyError: as `month_of`.
+    """
+    account = await month_of(config, client, name=name, flow_run_id=flow_run_id)
+    if account is not None:
+        for field, more in await raised(flow_run_id, account.limits):
+            account.raise_limit(field, more)
+    return account
+
+
+async def month_of(
+    config: BudgetConfig, client: WhitneyClient, *, name: str = "budget", flow_run_id: str = ""
+) -> Month | None:
+    """The same of what is still to begin, so that nobody can have raised it.
+
+    Raises:
+        ConfigError, WhitneyError: as `spent_this_month`.
+        PriceError: the price file cannot be used.
     """
     project = config.project
     if project is None or not config.limits(OF_THE_MONTH):
         return None
     prices = await asyncio.to_thread(prices_in, config.prices)
     sessions = await client.list_sessions(label=(PROJECT, project))
-    account = Month(name, flow_run_id, config, project=project, sessions=sessions, prices=prices)
-    for field, more in await raised(flow_run_id, account.limits):
-        account.raise_limit(field, more)
-    return account
+    return Month(name, flow_run_id, config, project=project, sessions=sessions, prices=prices)
 
 
 async def spent_this_month(client: WhitneyClient, project: str) -> RunUsage:

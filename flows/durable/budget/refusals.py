@@ -13,7 +13,7 @@ from flows.config.budget import KINDS, OF_THE_RUN
 from flows.counts.ledger_tokens import Tokens
 from flows.counts.part_tokens import least_needs, least_operations
 from flows.durable.budget.account import NOISE, Account
-from flows.durable.budget.month import open_month
+from flows.durable.budget.month import month_of
 from tasks.prices import Prices, prices_in
 from whitney.client import WhitneyClient
 
@@ -42,7 +42,7 @@ def require_sense(inputs: Prepared, *, goes_on: bool) -> None:
             )
 
 
-async def require_month(inputs: Prepared, client: WhitneyClient, flow_run_id: str, *, goes_on: bool) -> None:
+async def require_month(inputs: Prepared, client: WhitneyClient, *, goes_on: bool) -> None:
     """Refuse a run whose project has too little left of its month: it would pay for what leaves no adapter.
 
     Not where a person is to be asked, who may let it go on.
@@ -54,7 +54,7 @@ async def require_month(inputs: Prepared, client: WhitneyClient, flow_run_id: st
     config = inputs.config.budget
     if goes_on or config.on_exceed == "pause":
         return
-    month = await open_month("budget", flow_run_id, config, client)
+    month = await month_of(config, client)
     if month is None:
         return
     for field, limit in month.limits.items():
