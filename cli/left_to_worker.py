@@ -156,17 +156,22 @@ def _put_back(api: SyncPrefectClient, earlier: EarlierRun[Any], flow_run: FlowRu
 def _is_scheduled(earlier: EarlierRun[Any], flow_run: FlowRun) -> str:
     """What the server has, and how it is taken back."""
     there, reached = _config_there(earlier, flow_run), stopped_by_budget(earlier.summary)
-    limits = there.budget.limits(OF_THE_RUN) if there else {}
-    budget = ", ".join(f"budget.{field} = {digits(limit)}" for field, limit in limits.items()) or "no limit"
     former = earlier.config.budget.limits(OF_THE_RUN).get(str(reached).removeprefix("budget."))
-    told = f"{earlier.folder} is scheduled already, with {budget}: a worker goes on with it"
+    told = f"{earlier.folder} is scheduled already, with {_limits_told(there)}: a worker goes on with it"
     if former is None:
         return told
     run = shlex.quote(str(earlier.folder))
     return f"{told}. To take that back: whitney run --resume {run} --set {reached}={digits(former)}"
 
 
+def _limits_told(config: Any) -> str:
+    limits = config.budget.limits(OF_THE_RUN) if config else {}
+    return ", ".join(f"budget.{field} = {digits(limit)}" for field, limit in limits.items()) or "no limit"
+
+
 def _told(earlier: EarlierRun[Any], flow_run: FlowRun) -> Iterator[str]:
     yield f"{earlier.folder} is a deployment's run. Scheduled: a worker goes on with it, nothing runs here"
+    if _config_there(earlier, flow_run) != earlier.asked:
+        yield f"Budget:    {_limits_told(earlier.asked)}"
     if page := flow_run_page(str(flow_run.id)):
         yield f"Prefect:   {page}"

@@ -110,6 +110,7 @@ def test_a_resume_that_a_worker_has_not_begun_is_told_by_its_budget_and_can_be_t
         status, told, state, budget = resumed("--set", "budget.max_operations=40")
         assert (status, state.name, budget["max_operations"]) == (0, "AwaitingRetry", 40)
         assert "likely" not in told
+        assert "Budget:    budget.max_operations = 40\n" in told
 
         status, told, state, budget = resumed()
         assert (status, state.name, budget["max_operations"]) == (2, "AwaitingRetry", 40)
