@@ -96,7 +96,8 @@ class EarlierRun(ABC, Generic[C]):
         """
         if path is None:
             table = {**self.config.model_dump(mode="json"), "algorithm": self.algorithm}
-            algorithm, config = parse_config(with_overrides(table, overrides), where=f"{self.folder}/config.json")
+            # The recorded one has been read, so a mistake is an override's.
+            algorithm, config = parse_config(with_overrides(table, overrides), where="--set")
         else:
             algorithm, config = load_config(path, overrides)
             own = {"name": self.config.name, "output_dir": self.config.output_dir}

@@ -88,6 +88,8 @@ def test_a_run_that_its_budget_has_stopped_says_how_to_go_on_and_goes_on_with_mo
         "whitney: budget.max_cost = 5.5: 6 are used already, and stay on the bill: set more; 9 would likely bring it "
         "to its end",
     )
+    status, shown = run("--resume", "r", "--set", "budget.max_cost=MORE")
+    assert (status, shown.partition("input")[0]) == (2, "whitney: --set: budget.max_cost = 'MORE': ")
 
     status, shown = run("--resume", "r", "--set", "budget.max_cost=9")
     assert status == 0, shown
