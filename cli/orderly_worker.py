@@ -1,8 +1,8 @@
 """A Prefect process worker that lets its flow runs end in order, and says of a run why it cannot be started here.
 
 Prefect's own worker (3.9.1), told to stop, kills its flow runs with SIGKILL: their sessions stay open, and Prefect
-shows them as running. And where a run's folder is not on the worker's machine, its flow run says no more than "Process
-exited with status code: 1".
+shows them as running. A run that is cancelled while its process starts it leaves Cancelling for ever. And where a run's
+folder is not on the worker's machine, its flow run says no more than "Process exited with status code: 1".
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from typing import Any
 from uuid import UUID
 
 from anyio.abc import TaskStatus
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.responses import DeploymentResponse
+from prefect.states import Cancelled
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
 
 from tasks.user_modules import is_ours, why_not_from
 
 LOOK_EVERY_S = 0.1
+CANCELLING_S = 30
 SET_FOLDER = "prefect.deployments.steps.set_working_directory"
 
 
@@ -69,9 +71,29 @@ class OrderlyWorker(ProcessWorker):
                 raise CannotStartHereError(why)
         self._at_work[flow_run.id] = None
         try:
-            return await super().run(flow_run, configuration, _NotesPid(self._at_work, flow_run.id, task_status))
+            result = await super().run(flow_run, configuration, _NotesPid(self._at_work, flow_run.id, task_status))
         finally:
             del self._at_work[flow_run.id]
+        await self._end_cancelling(flow_run.id)
+        return result
+
+    async def _end_cancelling(self, flow_run_id: UUID) -> None:
+        """Say Cancelled of a run whose process has ended, if nobody else does.
+
+        A flow that finds itself Cancelling as it begins ends at once. Prefect's runner, if it has not heard of the
+        cancellation by then, has no process to kill any more and leaves it at that; if it has, hooks take their time.
+        """
+        for _ in range(CANCELLING_S):
+            if not await self._is_cancelling(flow_run_id):
+                return
+            await asyncio.sleep(1)
+        if await self._is_cancelling(flow_run_id):
+            ended: State[None] = Cancelled(message="cancelled as it began")
+            await self.client.set_flow_run_state(flow_run_id, ended, force=True)
+
+    async def _is_cancelling(self, flow_run_id: UUID) -> bool:
+        state = (await self.client.read_flow_run(flow_run_id)).state
+        return state is not None and state.is_cancelling()
 
     async def wind_up(self, *, closing_s: float, hooks_s: float) -> None:
         """Take no more runs, have those that are at work close their sessions and end, and wait for that.

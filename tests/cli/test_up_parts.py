@@ -18,13 +18,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.states import Cancelling
+from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
 
 import cli.local_extra
 import cli.up_keeper
 from cli import up_notice
 from cli.app import run_command
 from cli.failures import CommandFailedError
-from cli.orderly_worker import why_not_here
+from cli.orderly_worker import OrderlyWorker, why_not_here
 from cli.prefect_api import running_up
 from cli.prefect_server import PrefectServerError, prefect_server, project_server_environment
 from cli.up_keeper import RESTARTS, Kept, keep
@@ -246,6 +250,26 @@ def test_a_file_of_the_users_that_would_be_run_in_place_of_ours_is_named_and_a_f
     assert why_not_here(deployment("theirs.train", tmp_path), None) != why, "their own flows are theirs to look after"
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     assert {name.partition(".")[0] for name in packages} == set(OURS)
+
+
+async def test_a_run_that_is_cancelled_while_its_process_starts_is_cancelled_once_that_has_ended(
+    prefect_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ends_at_once(self: ProcessWorker, *_: object) -> ProcessWorkerResult:
+        return ProcessWorkerResult(status_code=1, identifier="a-process")
+
+    monkeypatch.setattr(ProcessWorker, "run", ends_at_once)
+    monkeypatch.setattr("cli.orderly_worker.CANCELLING_S", 1)
+    async with get_client() as api, OrderlyWorker(work_pool_name="nobodys") as worker:
+        flow_run = await api.create_flow_run(flow(nothing), state=Cancelling())
+        await worker.run(flow_run, ProcessJobConfiguration())
+        state = (await api.read_flow_run(flow_run.id)).state
+    assert state is not None
+    assert state.is_cancelled()
+
+
+def nothing() -> None:
+    """A flow."""
 
 
 def test_ctrl_c_on_a_worker_that_has_no_run_is_a_clean_end(
