@@ -10,7 +10,10 @@ from tiny_configs import tiny_config
 
 from algorithms.resampling_odds import flat_share
 from algorithms.spans import Span
+from flows.config import GrpoConfig
+from flows.config.stop import StopConfig
 from flows.counts.draws import draws_of
+from flows.counts.end import fewest_cycles
 from flows.counts.operations import planned_operations
 from flows.counts.spans import cycle_spans, operation_spans
 from flows.plan.notes import _drawn_again
@@ -64,6 +67,14 @@ def test_at_least_a_run_ends_with_the_first_block_that_a_rule_may_end_it_after(
         name: ended[name] for name in ("save_state", "sample", "export_lora")
     }
     assert cycle_spans("grpo", config)["sample"].exact, "the mean cycle is one that is gone through"
+
+
+@pytest.mark.parametrize("rule", StopConfig.model_fields)
+def test_a_rule_of_stop_makes_the_least_smaller_none_is_forgotten(rule: str) -> None:
+    long = GrpoConfig(cycles=40, save_every=2)
+    assert fewest_cycles(long) == 40
+    ruled = long.model_copy(update={"stop": StopConfig.model_validate({rule: 1})})
+    assert fewest_cycles(ruled) <= 8
 
 
 def test_what_is_drawn_again_lies_between_nothing_and_the_caps(tmp_path: Path) -> None:
