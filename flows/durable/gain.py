@@ -1,8 +1,8 @@
 """Whether going on is worth what it costs: the gain that is forecast for as much compute again, per unit of cost.
 
-It is the upper end of the forecast's interval that is held against the rule. What has been flat for a while may be a
-plateau or a foot, and the middle between the two would end runs that had only begun to learn; what even the most
-hopeful of the likely curves does not earn is safely left. As much again is expected to cost as much again.
+It is the upper end of the forecast's interval that is held against the rule. What has been flat for a while may have
+learnt all it will, or not have begun to; the middle between the two would end runs that had only begun. What even the
+most hopeful of the likely curves does not earn is safely left. As much again is expected to cost as much again.
 """
 
 from __future__ import annotations
