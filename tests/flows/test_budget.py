@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,12 +28,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "grpo": {},
 }
 HELDOUT = {"sft": 1, "grpo": 0}
-
-
-def worth_a_run(algorithm: str, least: int, plan: int) -> Sequence[int]:
-    """Every limit; of GRPO the first and last at which a block is left out, and the one at which none is."""
-    return range(least, plan + 1) if algorithm == "sft" else (least, plan - 1, plan)
-
 
 # Slow learners, whose groups still differ in the last cycle, so that every cycle has a gradient.
 SLOWLY: dict[str, Any] = {"optimizer": {"learning_rate": 2e-3}}
@@ -60,7 +53,7 @@ async def test_at_every_limit_the_ledger_shows_no_more_and_the_last_block_is_exp
     config = tiny_config(algorithm, tmp_path, state_id=state_id, cycles=2, save_every=1, **SLOWLY, **RUNS[algorithm])
     plan = planned_operations(algorithm, config, HELDOUT[algorithm])
     least = least_useful(algorithm, config, HELDOUT[algorithm]).total()
-    for limit in worth_a_run(algorithm, least, plan.total()):
+    for limit in range(least, plan.total() + 1):
         summary = await flows.FLOWS[algorithm](capped(config, f"{algorithm}-{limit}", max_operations=limit))
         cost = billed(local, summary["flow_run_id"])
         blocks = lines(Path(summary["run_folder"]) / "states.jsonl")
